@@ -52,7 +52,7 @@ def measure(name: str, slots: int, way: str) -> dict[str, Any]:
     shapes = (
         *base.shapes(state, slots),
         base.lifted_shapes(role, slots),
-        base.data_shapes(data),
+        data.batch_shapes(data.n),
         base.index_shape(slots, N),
         base.index_shape(),
     )

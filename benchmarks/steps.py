@@ -84,7 +84,7 @@ class TracedStep:
 
     def compile(self, plan: str, n_slots: int) -> tuple[Any, float]:
         """Compile the step under a plan; return the program and the seconds that this took."""
-        parts: Any = (self.role, None, trace.shapes_only(self.states[0]), self.work)
+        parts: Any = ([self.role], trace.shapes_only(self.states[0]), self.work)
         began = time.perf_counter()
         if plan == "sequential":
             program: Any = SequentialProgram(*parts)

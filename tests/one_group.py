@@ -25,7 +25,7 @@ class OneGroup:
         )
         shapes: Any = State([np.zeros(1)], [], [], [])
         work: Any = None
-        self.group = RemoteGroup("p", work, role, None, shapes, [], False, False)
+        self.group = RemoteGroup("p", work, [role], shapes, [], False, False)
         self.group.n_trials = 1
         self.groups = [self.group]
 
@@ -36,7 +36,7 @@ class OneGroup:
 
     def add(self, job: Job) -> RemoteGroup:
         """Queues a job."""
-        trial = SlotTrial(job.number, job.seed, job.epochs, self.group.state, (), None)
+        trial = SlotTrial(job.number, job.seed, job.epochs, self.group.state, ())
         self.group.queue.append(trial)
         return self.group
 

@@ -34,6 +34,7 @@ class FakeProgram:
 
     def __init__(self, n_slots: int, plan: str = "vectorized", **attributes: Any) -> None:
         self.n_slots, self.plan, self.effort = n_slots, plan, CompileEffort.QUICKLY
+        self.layout = None
         self.__dict__ |= attributes
 
     def ready(self) -> bool:
@@ -103,7 +104,7 @@ def state(value: float = 0.0) -> State:
 
 def trial(number: int, epochs: int = 9, epoch: int = 0, **attributes: Any) -> SlotTrial:
     """A trial whose variables are its number."""
-    return SlotTrial(number, number, epochs, state(number), (), None, epoch, **attributes)
+    return SlotTrial(number, number, epochs, state(number), (), epoch, **attributes)
 
 
 def group(
@@ -120,7 +121,7 @@ def group(
     epochs = EpochBatches(4, steps_per_epoch)
     work: Any = SimpleNamespace(n_train=8, n_validation=0, epochs=epochs, batch_size=2)
     step: Any = SimpleNamespace(full=SimpleNamespace(log_names=("loss",)))
-    made = LocalGroup(name, work, step, None, state(), [], rng_differs=False, convolves=False)
+    made = LocalGroup(name, work, [step], state(), [], rng_differs=False, convolves=False)
     made.queue.extend(map(trial, numbers))
     made.n_trials = made.n_seen = len(numbers)
     if n_slots is not None:
@@ -131,7 +132,7 @@ def group(
 def empty_pack(program: Any) -> Pack:
     """A pack of a program, without data."""
     data = ResidentArrays(None, 8, 2, EpochBatches(4))
-    return Pack(program, data, None, True, ("loss",), ())
+    return Pack(program, data, None, True, [("loss",)])
 
 
 def numbers(trials: Any) -> list[int]:

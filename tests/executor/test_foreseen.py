@@ -129,9 +129,9 @@ def compare(
         padded += [trial.padded_layout is not None for _, trial in ours]
     for (name, trial), (expected, lone) in zip(ours, theirs, strict=True):
         assert name == expected
-        for a, b in ((trial.train, lone.train), (trial.test, lone.test)):
-            assert [c.value.tobytes() for c in a or ()] == [c.value.tobytes() for c in b or ()]
-            assert [c.aval for c in a or ()] == [c.aval for c in b or ()]
+        for a, b in zip(trial.constants, lone.constants, strict=True):
+            assert [c.value.tobytes() for c in a] == [c.value.tobytes() for c in b]
+            assert [c.aval for c in a] == [c.aval for c in b]
         for part, (x, y) in enumerate(zip(trial.state.lists(), lone.state.lists(), strict=True)):
             for i, (left, right) in enumerate(zip(x, y, strict=True)):
                 assert left.dtype == right.dtype and np.array_equal(left, right), (part, i)
@@ -198,7 +198,7 @@ def test_choices_and_numbers_beside_widths(seed: int, monkeypatch: pytest.Monkey
 
 def test_without_validation_data(monkeypatch: pytest.MonkeyPatch, counted: list[Any]) -> None:
     (*_, (_, last)), _ = queued(by_widths(KINDS["dense"]), TRIALS, validated=False)
-    assert last.test is None and last.padded_layout is not None
+    assert len(last.constants) == 1 and last.padded_layout is not None
     # The first trial, and the largest and a smaller model with the smaller batch of each.
     assert len(counted) == 5
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -63,7 +64,7 @@ def job(
 def constants(group: LocalGroup, number: int) -> list[np.ndarray]:
     found = group.waiting(number)
     assert found is not None
-    return [constant.value for constant in (*found.train, *(found.test or ()))]
+    return [constant.value for constant in itertools.chain(*found.constants)]
 
 
 # -- who shares a group ----------------------------------------------------------------------------
@@ -276,9 +277,9 @@ def test_of_models_of_the_same_classes_the_first_alone_is_traced_on_the_smaller_
     by_trace = TrialGrouper(uneven)
     for number, group in enumerate(groups):
         other = by_trace.add(of_width(number))
-        for ours, theirs in ((group.train, other.train), (group.test, other.test)):
-            assert ours is not None and ours.tail is not None
-            assert theirs is not None and theirs.tail is not None
+        assert len(group.roles) == 2
+        for ours, theirs in zip(group.roles, other.roles, strict=True):
+            assert ours.tail is not None and theirs.tail is not None
             alike(ours.tail, theirs.tail)
     assert len(traced) == 4 + 6
 

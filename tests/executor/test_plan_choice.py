@@ -242,8 +242,9 @@ def test_a_candidate_that_fails_to_compile_is_left_out(
         program = make(self, group, candidate, *args)
         program.roles()
         if candidate.plan == "looped":
-            program._train[0] = Future()
-            program._train[0].set_exception(RuntimeError("no such instruction"))
+            failed = Future()
+            failed.set_exception(RuntimeError("no such instruction"))
+            program._programs[0][0] = failed, program._programs[0][0][1]
         return program
 
     monkeypatch.setattr(planner.Planner, "_make", broken)

@@ -82,7 +82,5 @@ def test_programs_with_other_results_have_other_keys(
         keys.append([])
         work = replace(group.work, chunk_bytes=X[:16].nbytes + Y[:16].nbytes, steps_per_epoch=steps)
         assert work.chunk == 16 and work.ends_small == (steps is None)
-        vectorized.VectorizedProgram(
-            group.train, group.test, group.state, work, 2, CompileEffort.WELL
-        )
+        vectorized.VectorizedProgram(group.roles, group.state, work, 2, CompileEffort.WELL)
     assert keys[0][0] != keys[1][0]

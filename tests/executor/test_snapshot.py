@@ -39,7 +39,7 @@ def trial(number: int) -> SlotTrial:
         np.asarray(RNG.standard_normal(5), ml_dtypes.bfloat16),
         np.int32(number) * np.ones((), np.int32),
     ]
-    return SlotTrial(number, number, 9, State(arrays, [], arrays[:1], arrays[2:]), (), None)
+    return SlotTrial(number, number, 9, State(arrays, [], arrays[:1], arrays[2:]), ())
 
 
 def same(one: State, two: State) -> None:
@@ -120,14 +120,14 @@ def test_a_disk_that_takes_nothing_leaves_states_in_memory(monkeypatch: pytest.M
 
 
 class Rows:
-    plan = "vectorized"
+    plan, layout = "vectorized", None
 
     def row(self, part: list[Any], slot: int) -> list[np.ndarray]:
         return [np.array(a[slot]) for a in part]
 
 
 def lent(number: int, stack: slot_rows.SlotStack) -> SlotTrial:
-    return SlotTrial(number, number, 9, stack.lend(number), (), None)
+    return SlotTrial(number, number, 9, stack.lend(number), ())
 
 
 def test_states_on_a_device_count_when_they_come_to_the_host(

@@ -67,7 +67,7 @@ class Workshop:
             role.settle(2)
         plan: Any = VectorizedProgram if n_slots > 1 else SequentialProgram
         slots = (n_slots,) if n_slots > 1 else ()
-        self.program = plan(*self.roles, trace.shapes_only(state), self._work, *slots)
+        self.program = plan(self.roles, trace.shapes_only(state), self._work, *slots)
 
     def _model(self, rate: float, seed: int) -> keras.Model:
         return self._build(HyperParameters(values={"rate": rate}), seed)
@@ -80,11 +80,11 @@ class Workshop:
         return [trace.trace_train(model, state, batch), trace.trace_test(model, state, batch)]
 
     def slot_trial(self, number: int, rate: float = 0.2, *, spoilt: bool = False) -> SlotTrial:
-        train, test = (step.canonical.constants for step in self._steps(rate, number))
+        constants = [step.canonical.constants for step in self._steps(rate, number)]
         state = self.state
         if spoilt:
             state.trainable[0] = np.full_like(np.asarray(state.trainable[0]), np.nan)
-        return SlotTrial(number, number, 3, state, train, test)
+        return SlotTrial(number, number, 3, state, constants)
 
     def pack(self, *, shuffle: bool = True) -> Pack:
         return Pack(
@@ -92,8 +92,7 @@ class Workshop:
             self._work.epoch_data(self.train.on_device()),
             self.validation.on_device(),
             shuffle,
-            self.roles[0].full.log_names,
-            self.roles[1].full.log_names,
+            [role.full.log_names for role in self.roles],
         )
 
 

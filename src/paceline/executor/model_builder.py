@@ -10,7 +10,7 @@ import math
 import re
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -305,8 +305,8 @@ def _overrides_fit(hypermodel: Any) -> bool:
     return False
 
 
-#: The train and the test step on the smaller batch; None if all batches are full.
-Tails = tuple[Step | None, Step | None]
+#: The steps of a ``TracedModel`` on the smaller batch; None where all batches are full.
+Tails = Sequence[Step | None]
 
 
 @dataclass(frozen=True)
@@ -314,10 +314,14 @@ class TracedModel:
     """A model's steps, on the full batch, and its variables."""
 
     state: State
-    train: Step
-    test: Step | None  # None without validation data
+    steps: Sequence[Step]  # the training step and, with validation data, the validation step
     # As it was before its steps were traced; None if that is not known.
     structure: ModelStructure | None = None
+
+    @property
+    def train(self) -> Step:
+        """The training step."""
+        return self.steps[0]
 
 
 def workload_of(
@@ -355,11 +359,10 @@ def kind_of(work: Workload, setting: TrialInputs) -> tuple[Any, ...]:
     return work.batch_size, work.validation_batch_size, setting.group_key
 
 
-def key_of(steps: tuple[Step, Step | None], kind: tuple[Any, ...]) -> tuple[Any, ...]:
+def key_of(steps: Sequence[Step], kind: tuple[Any, ...]) -> tuple[Any, ...]:
     """The key of the group of trials with these steps."""
-    train, test = steps
-    prints = train.canonical.fingerprint, test.canonical.fingerprint if test else None
-    return *prints, *kind
+    prints = [step.canonical.fingerprint for step in steps]
+    return *prints, *[None] * (2 - len(prints)), *kind
 
 
 def alike_key(structure: ModelStructure, setting: TrialInputs) -> tuple[str, int]:
@@ -408,11 +411,11 @@ def traced_model(
         sizes = work.batch_size, work.validation_batch_size
         check_casts(model, work.train, sizes[0], work.validation, sizes[1], table)
     shapes = work.train.step_shapes(work.batch_size)
-    train, test = trace.trace_train(model, state, shapes, table), None
+    steps = [trace.trace_train(model, state, shapes, table)]
     if work.validation is not None:
         shapes = work.validation.step_shapes(work.validation_batch_size)
-        test = trace.trace_test(model, state, shapes)
-    return TracedModel(state, train, test, structure), start
+        steps.append(trace.trace_test(model, state, shapes))
+    return TracedModel(state, steps, structure), start
 
 
 def traced_sizes(model: Any, work: Workload, table: Any) -> tuple[TracedModel, Tails]:
@@ -422,14 +425,15 @@ def traced_sizes(model: Any, work: Workload, table: Any) -> tuple[TracedModel, T
 
 
 def tails_of(model: Any, state: State, work: Workload, table: Any) -> Tails:
-    """The train and test step on the last, smaller batch; None if the data have none."""
-    train = test = None
+    """The steps on the last, smaller batch."""
+    tails: list[Step | None] = [None]
     if work.rest:
-        train = trace.trace_train(model, state, work.train.step_shapes(work.rest), table)
-    if work.validation is not None and work.validation_rest:
-        rest = work.validation.step_shapes(work.validation_rest)
-        test = trace.trace_test(model, state, rest)
-    return train, test
+        tails = [trace.trace_train(model, state, work.train.step_shapes(work.rest), table)]
+    if work.validation is not None:
+        rest = work.validation_rest
+        shapes = work.validation.step_shapes(rest) if rest else None
+        tails.append(trace.trace_test(model, state, shapes) if rest else None)
+    return tails
 
 
 class SmallerBatchSteps:
@@ -437,22 +441,22 @@ class SmallerBatchSteps:
 
     def __init__(self) -> None:
         # What models share -> the first one's steps on the full and on the smaller batches.
-        self._traced: dict[Any, tuple[Tails, Tails]] = {}
+        self._traced: dict[Any, tuple[Sequence[Step], Tails]] = {}
 
     def tails(
         self, model: Any, traced: TracedModel, work: Workload, table: Any, kind: tuple[Any, ...]
     ) -> Tails:
-        """The train and test step on the last, smaller batch; None if the data have none.
+        """The steps on the last, smaller batch.
 
         ``traced`` holds the steps on the full batches. ``table`` has the weights of the classes;
         None: all weigh the same. ``kind`` is from ``kind_of``.
         """
-        structure, full = traced.structure, (traced.train, traced.test)
+        structure, full = traced.structure, traced.steps
         key, rests = None, (work.rest, work.validation_rest)
         # JAX leaves out axes of one element: of a batch of one as of a width of one.
         if structure is not None and structure.any_width and any(rests) and 1 not in rests:
             # The same layers may leave out equations: dropout with a rate of zero does.
-            counts = [0 if step is None else len(step.closed.jaxpr.eqns) for step in full]
+            counts = [len(step.closed.jaxpr.eqns) for step in full]
             key = (structure.skeleton, kind, rests, *counts)
         if key in self._traced and (found := _tails_like(*self._traced[key], full)) is not None:
             return found
@@ -462,15 +466,11 @@ class SmallerBatchSteps:
         return tails
 
 
-def _tails_like(whole: Tails, part: Tails, own: Tails) -> Tails | None:
+def _tails_like(whole: Sequence[Step], part: Tails, own: Sequence[Step]) -> Tails | None:
     """As ``step_like``, of both steps."""
     from paceline.program.formulas.smaller_batch import step_like  # for searches over widths alone
 
-    found: list[Step | None] = [None, None]
-    for i, (first, small, full) in enumerate(zip(whole, part, own, strict=True)):
-        if first is None or small is None or full is None:
-            continue
-        found[i] = step_like(first, small, full)
-        if found[i] is None:
-            return None
-    return found[0], found[1]
+    steps = zip(whole, part, own, strict=True)
+    found = [small and step_like(first, small, full) for first, small, full in steps]
+    known = (one is not None for one, small in zip(found, part, strict=True) if small is not None)
+    return found if all(known) else None

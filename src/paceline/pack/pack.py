@@ -38,8 +38,8 @@ class SlotTrial:
     epochs: int  # to train
     # The variables to start from; None while the trial is in a slot and those count.
     state: State | None
-    train: Sequence[Constant]  # constants of the train step
-    test: Sequence[Constant] | None  # constants of the test step, if there is one
+    # Constants of the training step and, with validation data, of the validation step.
+    constants: Sequence[Sequence[Constant]]
     epoch: int = 0  # epochs trained so far
     # The examples to train on and to validate on; None: all of both data sets.
     fold: Fold | None = None
@@ -82,7 +82,8 @@ class Pack:
         data: Training data.
         validation: Validation data on the device, a nest of arrays [examples, ...], or None.
         shuffle: Whether the examples of each epoch are shuffled; "batch": within each batch.
-        log_names, val_log_names: Names of the logs of the train step and of the test step.
+        log_names: Names of the logs of the training step and, with validation data, of the
+            validation step.
         n_own: V where trials have folds; None if all trials validate on all of ``validation``.
         validation_freq: The epochs to validate after, as ``fit`` takes them.
     """
@@ -93,8 +94,7 @@ class Pack:
         data: EpochData,
         validation: Any | None,
         shuffle: bool | str,
-        log_names: tuple[str, ...],
-        val_log_names: tuple[str, ...],
+        log_names: Sequence[tuple[str, ...]],
         n_own: int | None = None,
         validation_freq: int | Collection[int] = 1,
     ) -> None:
@@ -103,11 +103,12 @@ class Pack:
         self._data, self._shuffle = data, shuffle
         self._validation, self._n_own = validation, n_own
         self._freq = validation_freq
-        self._n_logs = len(log_names)
-        self._names = [*log_names, *(f"val_{name}" for name in val_log_names)]
+        names, *validation = log_names
+        self._n_logs = len(names)
+        self._names = [*names, *(f"val_{name}" for each in validation for name in each)]
         self._state: list[Arrays] | None = None
         self._metrics: Arrays = []
-        self._constants: tuple[Arrays, Arrays] | None = None
+        self._constants: list[Arrays] | None = None  # of each step
         self._waiting: dict[int, State] = {}
         # When this epoch began, by ``time.perf_counter``; None before the first one.
         self.began: float | None = None
@@ -469,11 +470,10 @@ class Pack:
         if self._constants is None:
             some = self.live[0]  # a free slot computes too, with any constants
             rows = [trial or some for trial in self.slots]
-            train, test = self.program.lifted
-            self._constants = (
-                self.program.lay([[row.train[i].value for i in train] for row in rows]),
-                self.program.lay([[(row.test or ())[i].value for i in test] for row in rows]),
-            )
+            self._constants = [
+                self.program.lay([[row.constants[role][i].value for i in own] for row in rows])
+                for role, own in enumerate(self.program.lifted)
+            ]
         if not self._waiting:
             return
         embedded: dict[int, State] = {}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,9 @@ from jax.sharding import PartitionSpec
 from paceline.pack.mesh import TRIAL, MeshLayout
 from paceline.program.trace import State
 
+if TYPE_CHECKING:
+    from paceline.pack.plan import CompiledPlan
+
 Arrays = list[Any]
 
 #: Bytes of the variables of all slots up to which they may be copied to write some.
@@ -34,26 +37,16 @@ _COPIED = 1 << 25
 _COPIED_IN_ALL, _COPY = 1 << 29, 1 << 21
 
 
-class FetchesRows(Protocol):
-    """A program of a pack."""
-
-    plan: str
-
-    def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
-        """Copies of one slot's arrays on the host."""
-        ...
-
-
 class SlotStack:
     """The variables of all slots of a pack at one moment.
 
     ``lists``: the four lists of arrays; nothing may overwrite them before ``detach``.
     """
 
-    def __init__(self, program: FetchesRows, lists: Sequence[Arrays]) -> None:
+    def __init__(self, program: CompiledPlan, lists: Sequence[Arrays]) -> None:
         self._program, self.lists = program, [list(part) for part in lists]
         # Devices that the slots are spread over; None: the default device.
-        self.layout: MeshLayout | None = getattr(program, "layout", None)
+        self.layout = program.layout
         # Whether the arrays are [S, ...]; under the plan ``sequential`` they have no axis of slots.
         self.stacked = program.plan != "sequential"
         self._lent: weakref.WeakSet[SlotRow] = weakref.WeakSet()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,9 @@ import numpy as np
 
 from paceline.pack.plan import Arrays, CompiledPlan
 from paceline.program.trace import State
+
+if TYPE_CHECKING:
+    from paceline.pack.pack import Pack
 
 #: Bytes of one slot's variable up to which those of all slots are fetched at once.
 _SMALL = 4096
@@ -87,23 +90,11 @@ class SlotView:
         return self._columns[part, leaf]
 
 
-class ReadsSlots(Protocol):
-    """What a pack lets the callbacks of its trials do."""
-
-    def read(self, slot: int, part: int, leaf: int) -> np.ndarray:
-        """A copy of one variable of a slot."""
-        ...
-
-    def write(self, slot: int, part: int, leaf: int, value: np.ndarray) -> None:
-        """Replaces one variable of a slot."""
-        ...
-
-
 @dataclass(frozen=True)
 class PackSlot:
     """One slot of a pack, as a trial's callbacks read and write it."""
 
-    pack: ReadsSlots
+    pack: Pack
     slot: int
 
     def read(self, part: int, leaf: int) -> np.ndarray:

@@ -32,7 +32,7 @@ def program(n_slots: int) -> VectorizedProgram:
     shapes = data.batch_shapes(8)
     state = trace.build_state(model, shapes)
     step = StepTemplate(trace.trace_train(model, state, shapes), None)
-    return VectorizedProgram(step, None, state, Workload(data, None, 8, 8), n_slots)
+    return VectorizedProgram([step], state, Workload(data, None, 8, 8), n_slots)
 
 
 @pytest.mark.parametrize("n_slots", [1, 2])

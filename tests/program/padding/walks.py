@@ -27,6 +27,7 @@ from paceline.program.padding.emission import emit
 from paceline.program.padding.lockstep import (
     Equation,
     MultiTraceWalk,
+    Outcome,
     PaddedValue,
     Padding,
     PlannedEquation,
@@ -248,17 +249,14 @@ def run(closed: Any, *arguments: Any) -> list[np.ndarray]:
 # -- rules that are broken on purpose -------------------------------------------------------------
 
 #: What a rule returns -> what a broken one returns.
-Change = Callable[
-    [Equation, Sequence[PaddedValue], PlannedEquation],
-    tuple[Sequence[PaddedValue], PlannedEquation],
-]
+Change = Callable[[Equation, Sequence[PaddedValue], PlannedEquation], Outcome]
 
 
 def broken(names: Collection[str], change: Change) -> dict[str, Rule]:
     """The rules, some of which return something else."""
 
-    def rule(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
-        return change(eqn, *RULES[eqn.name](walk, eqn))
+    def rule(eqn: Equation) -> Outcome:
+        return change(eqn, *RULES[eqn.name](eqn))
 
     return RULES | dict.fromkeys(names, rule)
 

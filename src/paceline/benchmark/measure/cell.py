@@ -123,7 +123,7 @@ def layout_of(config: CellConfig) -> MeshLayout | None:
 def _compile(traced: TracedSteps, config: CellConfig, layout: MeshLayout | None) -> CompiledPlan:
     group = traced.group
     # Validation is left out: the epochs of ``pilot_search`` hold its time.
-    parts = (group.train, None, group.state, group.work)
+    parts = ([group.train], group.state, group.work)
     if config.plan == "sequential":
         return SequentialProgram(*parts, effort=CompileEffort.WELL)
     kind = LoopedProgram if config.plan == "looped" else VectorizedProgram

@@ -412,24 +412,21 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
                     f"worker {machine.host} traces a step differently from this process ({name}, "
                     f"{job.group.name}), so results may differ in the last digits"
                 )
-        returned = []
+        returned, host = [], machine.host
         for number, state in answer.taken.items():
-            job = self._jobs.get(number)
-            if job is not None and job.host == machine.host:
+            if (job := self._jobs.at(host, number)) is not None:
                 self._hold(job, state)
                 returned.append(job)
         for each in answer.reports:
-            job = self._jobs.get(each.number)
-            if job is None or job.host != machine.host or each.epoch <= job.trial.epoch:
+            job = self._jobs.at(host, each.number)
+            if job is None or each.epoch <= job.trial.epoch:
                 continue  # it has ended here, is elsewhere, or catches up with what is known
             told.append((job, self._report(machine, job, each, report)))
         for number, error in answer.failed.items():
-            job = self._jobs.get(number)
-            if job is not None and job.host == machine.host:
+            if self._jobs.at(host, number) is not None:
                 self._fail({number: error.error()}, failed)
         for number, state in answer.states.items():
-            job = self._jobs.get(number)
-            if job is not None and job.host == machine.host:
+            if (job := self._jobs.at(host, number)) is not None:
                 self._hold(job, state)
         self._jobs.give_back(returned)
 

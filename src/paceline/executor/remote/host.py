@@ -7,7 +7,7 @@ import platform
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -28,22 +28,23 @@ from paceline.executor.base import (
     PackTimeout,
     SearchData,
     Weights,
+    settled,
 )
+from paceline.executor.local import LocalExecutor
 from paceline.executor.process import search_process
-from paceline.executor.remote.hosted import HostedExecutor
 from paceline.executor.remote.messages import (
     ErrorText,
     HostFacts,
+    HostState,
     ProgramOrder,
     RoundAnswer,
     RoundOrder,
-    RoundTimings,
     SentState,
     SentWeights,
     SubmittedJob,
     WeightsToReport,
 )
-from paceline.executor.training.reporting import SecondsSpent
+from paceline.executor.state.snapshot import JobState, restore_roles
 from paceline.pack.callbacks.remote_files import MachineFolder
 from paceline.program.numbers import set_numbers
 
@@ -101,6 +102,59 @@ class HostOptions:
     def on(self, cores: int) -> HostOptions:
         """The options of a machine whose process has this many cores."""
         return replace(self, pack=replace(self.pack, cores=cores))
+
+
+class HostedExecutor(LocalExecutor):
+    """A ``LocalExecutor`` whose search is elsewhere."""
+
+    def finish(self, number: int) -> None:
+        """Ends a job as the answer "stop" would; does nothing if there is none."""
+        found = self._in_slot(number)
+        if found is None:
+            self.drop(number)
+        else:
+            self._reporter.apply_answer(*found, settled("stop"))
+
+    def take(self, number: int) -> JobState | None:
+        """Lets a job go; its state, or None if it has trained no epoch, or is not here."""
+        found = self.capture([number]).get(number)
+        self.withdraw(number)
+        return found
+
+    def capture(self, numbers: Collection[int] | None = None) -> dict[int, JobState]:
+        """The states of jobs that have trained an epoch; None: of all of them. They stay."""
+        found = (self._states_of(group, numbers) for group in self._grouper.groups)
+        return {number: job for jobs in found for number, job in jobs.items() if job.epoch}
+
+    def _compile_early(self) -> None:
+        """Nothing: the search says how programs are compiled."""
+
+    def compile_as(self, name: str, order: ProgramOrder) -> bool:
+        """Compiles a group's program as the search says; False if its steps are others."""
+        group = next((each for each in self._grouper.groups if each.name == name), None)
+        if group is None:
+            return False
+        before = [role.lifted for role in group.roles]
+        if not restore_roles(group, order.roles):
+            return False
+        if group.program is None:
+            if order.program is not None:
+                group.restored_program = order.program
+        elif [role.lifted for role in group.roles] != before:
+            self._planner.compile(group, len(group.queue), self.demand.expected)
+        return True
+
+    def look(self) -> HostState:
+        """The executor as people see it."""
+        return HostState(
+            self.program_counts(),
+            self.compile_seconds(),
+            self.compiles,
+            self.slots_now(),
+            self.compiled_steps(),
+            set(self.plans),
+            self._planner.slots_now(self._grouper.groups),
+        )
 
 
 class Host:
@@ -166,29 +220,21 @@ class Host:
             executor.compile_as(name, program)
         executor.demand.expected, executor.demand.all_asked = order.expected, order.all_asked
         self._waiting.extend(order.submit)
-        timings = executor.timings
-        before, slots_before = replace(timings.seconds), timings.slot_epochs
-        rounds: list[tuple[float, int]] = []
         if order.train:
             try:
-                self._train(order, began, rounds)
+                self._train(order, began)
             except PackTimeout as stuck:
                 answer.stuck.extend(stuck.packs)
                 return answer
         if order.want_states:
             answer.states.update(executor.capture())
         self._collect(answer)
-        now, slots_now = timings.seconds, timings.slot_epochs
-        seconds = SecondsSpent(
-            now.trace - before.trace, now.train - before.train, now.validate - before.validate
-        )
-        slots = slots_now[0] - slots_before[0], slots_now[1] - slots_before[1]
         stays, packs = executor.timeline.take()
         notes, self._notes[:] = list(self._notes), []
         return replace(
             answer,
             notes=notes,
-            spent=RoundTimings(seconds, rounds, slots),
+            spent=executor.timings.take(),
             host=executor.look(),
             stays=stays,
             packs=packs,
@@ -223,7 +269,7 @@ class Host:
                 self._files.remove(number)
         self._ended.clear()
 
-    def _train(self, order: RoundOrder, began: float, rounds: list[tuple[float, int]]) -> None:
+    def _train(self, order: RoundOrder, began: float) -> None:
         executor = self._executor
         while True:
             while self._waiting and (executor.demand.hungry or not executor.busy):
@@ -233,8 +279,6 @@ class Host:
             n_reports, n_failed = len(self._answer.reports), len(self._answer.failed)
             executor.advance(self._receive, self._submit_next, self._failed)
             reports = self._answer.reports[n_reports:]
-            if reports:
-                rounds.append((executor.timings.rounds[-1][0], len(reports)))
             ended = any(report.last for report in reports) and not executor.waiting
             if ended or len(self._answer.failed) > n_failed:
                 return  # a slot is free, and the search has a job for it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -65,7 +64,6 @@ class JobTable:
     def __init__(self, paused: PausedStates) -> None:
         self._jobs: dict[int, RemoteJob] = {}
         self._by_host: dict[str, dict[int, RemoteJob]] = {}
-        self._training: Counter[str] = Counter()  # jobs of each machine that are not paused
         self._held = 0
         self._paused = paused
 
@@ -77,6 +75,10 @@ class JobTable:
         """The job of that number, if it has not ended."""
         return self._jobs.get(number)
 
+    def at(self, host: str, number: int) -> RemoteJob | None:
+        """The job of that number, if this machine has it."""
+        return self._by_host.get(host, {}).get(number)
+
     def add(self, spec: JobSpec, group: RemoteGroup, trial: SlotTrial) -> None:
         """Adds a job that is in its group's queue."""
         trial.state = None  # the machine that trains it makes the same
@@ -85,7 +87,8 @@ class JobTable:
     def send(self, job: RemoteJob, host: str) -> None:
         """Takes a job out of the queue, because a machine has it now."""
         job.group.queue.remove(job.trial)
-        self._place(job, host)
+        job.host, job.group.training[job.number] = host, job.trial
+        self._by_host.setdefault(host, {})[job.number] = job
 
     def hold(self, job: RemoteJob, state: JobState | None) -> None:
         """Continues a job from a state, unless a later one is held."""
@@ -117,8 +120,6 @@ class JobTable:
     def pause(self, job: RemoteJob) -> None:
         """Keeps a job waiting to be resumed; its machine may still have it."""
         job.paused = True
-        if job.host is not None:
-            self._training[job.host] -= 1
         if job.group.training.pop(job.number, None) is None and job.trial in job.group.queue:
             job.group.queue.remove(job.trial)
 
@@ -126,8 +127,6 @@ class JobTable:
         """Has a paused job train on with the machine that still has it."""
         job.paused = False
         job.group.training[job.number] = job.trial
-        if job.host is not None:
-            self._training[job.host] += 1
 
     def put_away(self, job: RemoteJob) -> None:
         """Holds a paused job that no machine has any more."""
@@ -164,22 +163,15 @@ class JobTable:
 
     def count(self, host: str) -> int:
         """The number of jobs that a machine has, without those that are to leave it."""
-        return self._training[host]
+        return sum(not job.paused for job in self._by_host.get(host, {}).values())
 
     @property
     def nbytes(self) -> int:
         """Bytes of all variables that are held here."""
         return self._held
 
-    def _place(self, job: RemoteJob, host: str) -> None:
-        job.host = host
-        job.group.training[job.number] = job.trial
-        self._by_host.setdefault(host, {})[job.number] = job
-        self._training[host] += 1
-
     def _leave(self, job: RemoteJob) -> None:
         job.group.training.pop(job.number, None)
         if job.host is not None:
             self._by_host[job.host].pop(job.number, None)
-            self._training[job.host] -= not job.paused
         job.host = None

@@ -15,7 +15,7 @@ from paceline import errors
 from paceline.executor.base import EpochReport, JobSpec, Parts, Weights
 from paceline.executor.state.facts import ProgramFacts, TemplateFacts
 from paceline.executor.state.snapshot import JobState
-from paceline.executor.training.reporting import SecondsSpent
+from paceline.executor.training.reporting import ExecutorTimings
 from paceline.pack.callbacks.remote_files import WrittenFile
 from paceline.program.trace import State
 from paceline.records import PackCreated, SlotStay, StepCompiled
@@ -150,17 +150,6 @@ class ErrorText:
 
 
 @dataclass(frozen=True)
-class RoundTimings:
-    """What a machine has spent in a round."""
-
-    seconds: SecondsSpent = field(default_factory=SecondsSpent)  # where the time went
-    # Seconds on the clock and trials trained, of each epoch.
-    rounds: list[tuple[float, int]] = field(default_factory=list)
-    # Slots over all epochs, and how many of them held a trial.
-    slot_epochs: tuple[int, int] = (0, 0)
-
-
-@dataclass(frozen=True)
 class HostState:
     """A machine's executor as people look at it; moments are those of the machine's clock.
 
@@ -194,7 +183,7 @@ class RoundAnswer:
     # Number of a job that was taken in -> the name of its program here.
     programs: dict[int, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # sentences for the user
-    spent: RoundTimings = field(default_factory=RoundTimings)  # what the round took
+    spent: ExecutorTimings = field(default_factory=ExecutorTimings)  # in the round
     host: HostState | None = None  # the machine's executor now
     # ``stays`` and ``packs`` are as from ``SlotTimeline.take``.
     stays: list[SlotStay] = field(default_factory=list)

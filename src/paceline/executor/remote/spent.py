@@ -62,8 +62,8 @@ class RemoteTimings:
 
     def _spend(self, machine: Machine, answer: RoundAnswer) -> None:
         """Adds a machine's answer."""
-        spent, host = answer.spent, answer.host
-        self.timings.add_elsewhere(spent.seconds, spent.rounds, spent.slot_epochs)
+        host = answer.host
+        self.timings.add(answer.spent)
         if host is None:
             return
         machine.look = self._looks[machine.host] = host

@@ -44,24 +44,19 @@ class TrialInFamily:
     """A trial's steps within the program of its family."""
 
     variant: int  # its number
-    steps: Sequence[FullAndSmallerSteps]  # the train step and, with validation data, the test step
+    steps: Sequence[FullAndSmallerSteps]  # as ``TracedModel.steps``
     padded_layout: PaddedLayout  # where the trial's variables lie within those of the family
     family: State  # the variables of the family's largest model
 
     @property
-    def full(self) -> tuple[PaddedStep, PaddedStep | None]:
-        """The train and the test step on the full batch; None without validation data."""
-        return self.steps[0].full, self.steps[1].full if len(self.steps) > 1 else None
-
-    @property
-    def small(self) -> tuple[PaddedStep | None, PaddedStep | None]:
-        """The same on the smaller batch; None if there is none."""
-        return self.steps[0].small, self.steps[1].small if len(self.steps) > 1 else None
+    def full(self) -> list[PaddedStep]:
+        """The steps on the full batch."""
+        return [step.full for step in self.steps]
 
     @property
     def constants(self) -> Steps:
         """The constants of its steps on the full batch."""
-        return [step.full.canonical.constants for step in self.steps]
+        return [step.canonical.constants for step in self.full]
 
     def constants_in_family(
         self, steps: Sequence[Sequence[Constant]]
@@ -82,40 +77,34 @@ class TrialInFamily:
 class FamilyVariant:
     """The steps of one variant at several widths."""
 
-    train: FamilyStep
-    test: FamilyStep | None  # None without validation data
+    roles: Sequence[FamilyStep]  # as ``TracedModel.steps``
     state: State  # shapes and dtypes of its variables at the largest widths
 
     def admit(self, traced: TracedModel) -> tuple[list[FullAndSmallerSteps], list[list[Axis]]]:
         """A trial's steps, and the axes of its variables."""
-        test = None
-        if self.test is not None and traced.test is not None:
-            test = self.test.admit(traced.test)
-        return self._steps(self.train.admit(traced.train), test)
+        pairs = zip(self.roles, traced.steps, strict=True)
+        return self._steps([role.admit(step) for role, step in pairs])
 
     def check_tails(self, steps: Sequence[FullAndSmallerSteps], tails: Tails) -> None:
         """Checks that a trial's steps on the smaller batches are what ``admit`` takes for them."""
-        for role, step, tail in zip((self.train, self.test), steps, tails, strict=False):
-            if role is not None and step.small is not None and tail is not None:
+        for role, step, tail in zip(self.roles, steps, tails, strict=True):
+            if step.small is not None and tail is not None:
                 role.check_tail(step.small, tail)
 
     def example(self, which: int) -> tuple[list[FullAndSmallerSteps], list[list[Axis]]]:
         """The same of the largest model, 0, or the smaller one, 1, whose walks are known."""
-        test = None if self.test is None else self.test.example(which)
-        return self._steps(self.train.example(which), test)
+        return self._steps([role.example(which) for role in self.roles])
 
-    def _steps(self, train: Any, test: Any) -> tuple[list[FullAndSmallerSteps], list[list[Axis]]]:
+    def _steps(self, found: Sequence[Any]) -> tuple[list[FullAndSmallerSteps], list[list[Axis]]]:
         """From what ``FamilyStep.admit`` returns for each of the steps."""
-        full, small, axes = train
-        steps = [FullAndSmallerSteps(full, small)]
+        (*_, axes), *validation = found
         counts = [len(part) for part in self.state.lists()]
-        if test is not None:
-            full, small, others = test
-            steps.append(FullAndSmallerSteps(full, small))
+        for *_, others in validation:
             # A validation step has no optimizer variables.
             skipped = range(sum(counts[:2]), sum(counts[:3]))
             ours = [axes[i] for i in range(sum(counts)) if i not in skipped]
             _check_alike(ours, others[: len(ours)])
+        steps = [FullAndSmallerSteps(full, small) for full, small, _ in found]
         return steps, axes[: sum(counts)]
 
 
@@ -166,11 +155,10 @@ class Family:
             state, self.layout.state, axes, self.layout.places[variant]
         )
         trainable, non_trainable, optimizer = parts
-        shapes = [*trainable, *non_trainable, *optimizer, *metrics]
-        found = [member.variant.train.extents(shapes)]
-        if member.variant.test is not None:
-            shapes = [*trainable, *non_trainable, *metrics]
-            found.append(member.variant.test.extents(shapes))
+        fixed = [*trainable, *non_trainable]
+        shapes = [*fixed, *optimizer, *metrics], [*fixed, *metrics]  # in training and validation
+        pairs = zip(member.variant.roles, shapes, strict=False)
+        found = [role.extents(each) for role, each in pairs]
         steps = []
         for (full, _), widths, rest in zip(
             self._common(variant, member.other), found, constants, strict=True
@@ -197,11 +185,10 @@ class Family:
 
     def beside_extents(self, variant: int, steps: Sequence[FullAndSmallerSteps]) -> Steps:
         """The constants of steps on the full batch but for which variant it is, and extents."""
-        roles = (self._member(variant).variant.train, self._member(variant).variant.test)
+        roles = self._member(variant).variant.roles
         return [
             step.full.canonical.constants[self._n_flags + role.n_extents :]
-            for step, role in zip(steps, roles, strict=False)
-            if role is not None
+            for step, role in zip(steps, roles, strict=True)
         ]
 
     @property
@@ -248,11 +235,9 @@ def member_of(
     ``tails`` and ``tails_n`` are the same steps on the smaller batches. Raises NotPaddable where it
     is not proved that trials at such widths can share the program.
     """
-    train = FamilyStep((full.train, narrow.train), _pair(tails[0], tails_n[0]))
-    test = None
-    if full.test is not None and narrow.test is not None:
-        test = FamilyStep((full.test, narrow.test), _pair(tails[1], tails_n[1]))
-    variant = FamilyVariant(train, test, full.state)
+    each = zip(full.steps, narrow.steps, tails, tails_n, strict=True)
+    roles = [FamilyStep((w, n), _pair(small_w, small_n)) for w, n, small_w, small_n in each]
+    variant = FamilyVariant(roles, full.state)
     (largest, _), (other, axes) = variant.example(0), variant.example(1)
     structures = full.structure, narrow.structure
     return VariantExamples(variant, operations_of(full), largest, other, axes, structures)
@@ -297,8 +282,7 @@ def _check_alike(ours: Sequence[Sequence[Axis]], theirs: Sequence[Sequence[Axis]
 def operations_of(traced: TracedModel) -> str:
     """A digest of which operations the steps consist of, whatever their extents."""
     digest = hashlib.sha256()
-    for step in (traced.train, traced.test):
-        if step is not None:
-            for eqn in step.closed.jaxpr.eqns:
-                digest.update(f"{eqn.primitive.name} {len(eqn.invars)}\0".encode())
+    for step in traced.steps:
+        for eqn in step.closed.jaxpr.eqns:
+            digest.update(f"{eqn.primitive.name} {len(eqn.invars)}\0".encode())
     return digest.hexdigest()

@@ -112,16 +112,16 @@ class FamilyBuilder:
                 return None
             if self._may_be_huge(ranges):
                 return None  # not even built: it may not fit in memory
-        if self.bands is None:
-            names = yield from self._names(ranges)
-        else:
+        if self.bands is not None:
             names = list(self.bands)
-        if self._is_judged(names):
-            if not _structures_saved([len(ranges[n]) for n in names]):
-                return None  # whatever padding costs: so few are not worth building the largest
-            self.bands = self._choose_bands(names, ranges, choices)
-            if self.bands is None:
-                return None
+        else:
+            names = yield from self._names(ranges)
+            if names and not always and not by_filling:
+                if not _structures_saved([len(ranges[n]) for n in names]):
+                    return None  # whatever padding costs: so few don't pay for the largest model
+                self.bands = self._choose_bands(names, ranges, choices)
+                if self.bands is None:
+                    return None
         if self.bands is not None:
             ranges = within(ranges, self.bands, self.widths.hparams)
             names = [name for name in names if len(ranges[name]) > 1]
@@ -132,8 +132,6 @@ class FamilyBuilder:
             names = yield from self._paddable(names, ranges, combinations[own])
             found = yield from self._largest(names, ranges, combinations[own])
         largest, smaller, member = found
-        if member is None:
-            return None
         members = {own: member}
         if names and not always and by_filling and not self._filling_pays(member, names, ranges):
             return None
@@ -167,25 +165,17 @@ class FamilyBuilder:
         names: Sequence[str],
         ranges: Mapping[str, Sequence[int]],
         combination: dict[str, Any],
-    ) -> InSteps[tuple[dict[str, int], dict[str, int], VariantExamples | None]]:
+    ) -> InSteps[tuple[dict[str, int], dict[str, int], VariantExamples]]:
         """The largest and smaller values of these widths, and the variant that the trial has.
 
-        The variant is None if it takes less time to train widths apart. Raises NotPaddable if not
-        all of these widths can be padded.
+        Raises NotPaddable if not all of these widths can be padded.
         """
         largest = {name: ranges[name][-1] for name in names}
         smaller = _smaller(names, ranges)
         yield
         full, tails = self.trace_sizes(self.widths.build(largest | combination))
-        if self._is_judged(names) and not self._padding_pays(names, ranges, full):
-            return largest, smaller, None
         member = yield from self._member(full, tails, smaller | combination)
         return largest, smaller, member
-
-    def _is_judged(self, names: Sequence[str]) -> bool:
-        """Whether what these widths cost is to decide if they are padded: with bands, it has."""
-        free = not self.widths.always and not self._fills_accelerator
-        return bool(names) and free and self.bands is None
 
     def _choose_bands(
         self,
@@ -341,29 +331,16 @@ class FamilyBuilder:
             narrow, tails_n = self.trace_sizes(self.widths.build(smaller))
         return member_of(full, tails, narrow, tails_n)
 
-    def _padding_pays(
-        self,
-        names: Sequence[str],
-        ranges: Mapping[str, Sequence[int]],
-        full: TracedModel,
-    ) -> bool:
-        """Whether padding costs less than the structures that need no program of their own."""
-        mean = self.widths.build(
-            {name: ranges[name][(len(ranges[name]) - 1) // 2] for name in names}
-        )
-        usual = _weights([variable.shape for variable in mean.trainable_variables])
-        most = _weights([leaf.shape for leaf in full.state.trainable])
-        padded = 1 - usual / max(1, most)
-        saved = _structures_saved([len(ranges[name]) for name in names])
-        return self._cost(full) * padded < saved / MARGIN
-
     def _filling_pays(
         self, member: VariantExamples, names: Sequence[str], ranges: Mapping[str, Sequence[int]]
     ) -> bool:
-        """The same on an accelerator, from the steps at the largest and at smaller widths."""
+        """Whether padding costs an accelerator less than the structures that it saves.
+
+        That follows from the steps at the largest and at smaller widths.
+        """
         from paceline.pack.plan.flops import count_flops  # no CPU needs it
 
-        most, least = (count_flops(step.closed.jaxpr)[0] for step in member.variant.train.traces)
+        most, least = (count_flops(step.closed.jaxpr)[0] for step in member.variant.roles[0].traces)
         counts = [len(ranges[name]) for name in names]
         return self._sharing_pays((most - least) / 2, 0, _structures_saved(counts))
 
@@ -401,11 +378,6 @@ def _is_kind(value: Any, representative: Any) -> bool:
     if type(representative) is float:
         return bool(value) == bool(representative)
     return bool(type(value) is type(representative) and value == representative)
-
-
-def _weights(shapes: Sequence[Sequence[int]]) -> int:
-    """Numbers that products read, of variables of these shapes: of matrices and larger arrays."""
-    return sum(math.prod(shape) for shape in shapes if len(shape) > 1)
 
 
 def _structures_saved(counts: Sequence[int]) -> float:

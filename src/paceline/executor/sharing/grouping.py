@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, ClassVar, Generic, TypeVar
@@ -36,7 +36,7 @@ from paceline.pack.callbacks.packable import why_not_packed
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan, Workload
 from paceline.program import trace
-from paceline.program.canonical import Canonical, Constant, Unpackable
+from paceline.program.canonical import Constant, Unpackable
 from paceline.program.formulas import constant_formulas
 from paceline.program.formulas.model_structure import ModelStructure
 from paceline.program.padding.widths import PaddedLayout
@@ -50,8 +50,7 @@ class TrialGroup(ABC):
 
     name: str  # short fingerprint, for people
     work: Workload  # the data that an epoch goes over
-    train: StepTemplate
-    test: StepTemplate | None  # None without validation data
+    roles: Sequence[StepTemplate]  # as ``TracedModel.steps``
     state: State  # shapes of a trial's variables
     metrics: list[Any]  # the metric variables at the start of an epoch
     rng_differs: bool  # whether its random numbers would be others under ``vmap``
@@ -79,35 +78,30 @@ class TrialGroup(ABC):
         return self.has_program
 
     @property
-    def roles(self) -> list[StepTemplate]:
-        """The training step, and the validation step if there is one."""
-        return [role for role in (self.train, self.test) if role is not None]
+    def train(self) -> StepTemplate:
+        """The training step."""
+        return self.roles[0]
 
     @property
     def n_live(self) -> int:
         """Number of trials that train."""
         return len(self.live)
 
-    def add_constants(
-        self,
-        train: Sequence[Constant],
-        test: Sequence[Constant] | None = None,
-        *,
-        counts: bool = True,
-    ) -> None:
+    def add_constants(self, steps: Sequence[Sequence[Constant]], *, counts: bool = True) -> None:
         """Adds the constants of a model to those that the steps have met.
 
         ``counts``: whether the model may differ from those before; a repeat of a trial does not.
         Raises Unpackable if a number differs both between models and between batch sizes.
         """
-        self.train.admit(train)
-        if self.test is not None and test is not None:
-            self.test.admit(test)
+        for role, constants in zip(self.roles, steps, strict=True):
+            role.admit(constants)
         self.n_seen += counts
 
-    def count_in(self, number: int, *steps: Any, counts: bool = True) -> None:
+    def count_in(
+        self, number: int, steps: Sequence[Sequence[Constant]], *, counts: bool = True
+    ) -> None:
         """Counts a trial of that number; the rest as of ``add_constants``."""
-        self.add_constants(*steps, counts=counts)
+        self.add_constants(steps, counts=counts)
         self.n_trials += 1
         self.example = number if self.example is None else self.example
 
@@ -275,7 +269,7 @@ class TrialGrouper(Generic[G]):
         key, steps, *_ = found or self._steps(model, setting, structure, widths)
         # The same numbers count once, whether a formula gave the constants or a trace.
         if family is None or (family, key, numbers) not in self._met:
-            self._by_key[key].add_constants(*steps)
+            self._by_key[key].add_constants(steps)
             self._met.add((family, key, numbers))
         if family is not None and found is None:
             self._learn(family, key, numbers, steps)
@@ -285,7 +279,7 @@ class TrialGrouper(Generic[G]):
         """The group of a model that shares no other program; arguments as of ``pretrace``."""
         trace.check_packable(model, preprocessed=setting.preprocessed)
         key, steps, *_ = self._steps(model, setting, None, None)
-        self._by_key[key].add_constants(*steps)
+        self._by_key[key].add_constants(steps)
         return self._by_key[key]
 
     def _work(self, setting: TrialInputs) -> Workload:
@@ -435,12 +429,12 @@ class TrialGrouper(Generic[G]):
         kind, in_family = kind_of(work, setting), None
         tails = cache(partial(self._smaller.tails, model, traced, work, table, kind))
         # A family's validation step has no place for variables of the optimizer.
-        if widths is not None and not (traced.test and traced.test.reads_optimizer):
+        if widths is not None and not traced.steps[-1].reads_optimizer:
             self.families = self.families or WidthFamilies(self.notes, self.sharing)
             widths = with_variables(widths, work, table)
             sizes = partial(traced_sizes, work=work, table=table)
             in_family = self.families.admit(traced, widths, kind, work.steps, sizes, tails)
-        steps = (traced.train, traced.test) if in_family is None else in_family.full
+        steps = traced.steps if in_family is None else in_family.full
         key = key_of(steps, kind)
         if in_family is not None and structure is not None:
             self._padded_layouts[alike_key(structure, setting), key] = in_family.padded_layout
@@ -449,16 +443,16 @@ class TrialGrouper(Generic[G]):
             if in_family is None:
                 shapes, small = traced.state, tails()
             else:
-                shapes, small = in_family.family, in_family.small
-            metrics = traced.state.metrics
-            self._by_key[key] = new_group(self.kind, key, shapes, metrics, work, steps, small)
+                shapes, small = in_family.family, [step.small for step in in_family.steps]
+            pairs, metrics = zip(steps, small, strict=True), traced.state.metrics
+            self._by_key[key] = new_group(self.kind, key, shapes, metrics, work, pairs)
         elif group.n_seen == 1 and structure is None and in_family is None:
             # The second trial's smaller batch is traced too: its constants must follow the full
             # one's. In Keras' own classes no number mixes a hyperparameter with the batch size.
-            for role, step, tail in zip((group.train, group.test), steps, tails(), strict=True):
-                if role is not None and step is not None and tail is not None:
+            for role, step, tail in zip(group.roles, steps, tails(), strict=True):
+                if tail is not None:
                     role.verify_tail(step.canonical.constants, tail)
-        constants = [s.canonical.constants for s in steps if s is not None]
+        constants = [step.canonical.constants for step in steps]
         return key, constants, traced.state, None if in_family is None else in_family.padded_layout
 
 
@@ -468,21 +462,18 @@ def new_group(
     state: State,
     metrics: list[Any],
     work: Workload,
-    steps: tuple[Step, Step | None],
-    tails: tuple[Step | None, Step | None],
+    steps: Iterable[tuple[Step, Step | None]],
 ) -> G:
-    """A group without trials; the smaller batches have ``tails``."""
-    (train, test), (train_tail, test_tail) = steps, tails
-    flags: list[Canonical] = [s.canonical for s in (train, test) if s is not None]
+    """A group without trials; ``steps`` are those on the full and on the smaller batch."""
+    roles = [StepTemplate(full, small) for full, small in steps]
     return kind(
         name=f"{key[0][:6]}{(key[1] or '')[:4]}",
         work=work,
-        train=StepTemplate(train, train_tail),
-        test=None if test is None else StepTemplate(test, test_tail),
+        roles=roles,
         state=trace.shapes_only(state),
         metrics=metrics,
-        rng_differs=any(c.batched_rng_differs for c in flags),
-        convolves=train.canonical.convolves,
+        rng_differs=any(role.full.canonical.batched_rng_differs for role in roles),
+        convolves=roles[0].full.canonical.convolves,
     )
 
 
@@ -494,11 +485,10 @@ def _queue_job(
     padded_layout: PaddedLayout | None,
 ) -> None:
     """Queues a job's members in its group; all members begin with one state."""
-    train, test = steps[0], steps[1] if len(steps) > 1 else None
-    group.count_in(job.number, train, test, counts=job.counts)
+    group.count_in(job.number, steps, counts=job.counts)
     trials = [
         SlotTrial(
-            *(job.number + i, job.seed, job.epochs, state, train, test),
+            *(job.number + i, job.seed, job.epochs, state, steps),
             fold=fold,
             order=job.order,
             driver=_driver(group, job, i),

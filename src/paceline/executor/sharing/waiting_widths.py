@@ -16,9 +16,8 @@ from paceline.executor.sharing.costs import MARGIN, PADDED
 from paceline.executor.sharing.family import Family, TrialInFamily, family_of, operations_of
 from paceline.executor.sharing.family_builder import in_structures, unknown_cost
 from paceline.executor.sharing.grouping import LocalGroup, new_group
-from paceline.pack.pack import SlotTrial
 from paceline.pack.plan.base import step_flops
-from paceline.program.canonical import Constant, Unpackable
+from paceline.program.canonical import Unpackable
 from paceline.program.padding.axes import NotPaddable
 
 Key = tuple[Any, ...]
@@ -39,7 +38,7 @@ class WaitingTrialMerger:
         """
         kinds: dict[Any, list[Key]] = {}
         for key, group in groups.items():
-            reads = group.test is not None and group.test.full.reads_optimizer
+            reads = group.roles[-1].full.reads_optimizer
             if group.queue and group.program is None and key not in self._hosts and not reads:
                 kinds.setdefault(_kind(key, group), []).append(key)
         for kind, keys in kinds.items():
@@ -85,16 +84,14 @@ class WaitingTrialMerger:
             return []
         first = found.get(largest) or next(iter(found.values()))
         key = key_of(first.full, largest[2:])
-        parts = whole.metrics, whole.work, first.full, first.small
+        parts = whole.metrics, whole.work, first.steps
         joined = new_group(LocalGroup, key, first.family, *parts)
         trials = [(trial, found[key]) for key in found for trial in groups[key].queue]
         trials.sort(key=lambda pair: pair[0].number)
-        constants = [
-            in_family.constants_in_family(_constants(trial)) for trial, in_family in trials
-        ]
+        constants = [in_family.constants_in_family(trial.constants) for trial, in_family in trials]
         try:
             for (trial, _), steps in zip(trials, constants, strict=True):
-                joined.count_in(trial.number, *steps)
+                joined.count_in(trial.number, steps)
         except Unpackable:
             return []
         groups[key] = joined
@@ -103,15 +100,10 @@ class WaitingTrialMerger:
             self._hosts[own] = key, in_family
             groups[own].queue.clear()
             groups[own].n_trials = 0
-        for (trial, in_family), (train, *rest) in zip(trials, constants, strict=True):
-            trial.train, trial.test = train, rest[0] if rest else None
-            trial.padded_layout = in_family.padded_layout
+        for (trial, in_family), steps in zip(trials, constants, strict=True):
+            trial.constants, trial.padded_layout = steps, in_family.padded_layout
             joined.queue.append(trial)
         return list(found)
-
-
-def _constants(trial: SlotTrial) -> list[Sequence[Constant]]:
-    return [trial.train] if trial.test is None else [trial.train, trial.test]
 
 
 def _kind(key: Key, group: LocalGroup) -> Any:
@@ -121,13 +113,11 @@ def _kind(key: Key, group: LocalGroup) -> Any:
 
 
 def _traced(group: LocalGroup) -> TracedModel:
-    return TracedModel(
-        group.state, group.train.full, None if group.test is None else group.test.full
-    )
+    return TracedModel(group.state, [role.full for role in group.roles])
 
 
 def _tails(group: LocalGroup) -> Tails:
-    return group.train.tail, None if group.test is None else group.test.tail
+    return [role.tail for role in group.roles]
 
 
 def _admitted(family: Family, group: LocalGroup) -> TrialInFamily | None:

@@ -18,7 +18,6 @@ from paceline.errors import UsageError
 from paceline.executor.base import SearchData, UserNotifier
 from paceline.executor.process import host_bytes
 from paceline.executor.sharing.grouping import LocalGroup
-from paceline.executor.training.planner import layout_of
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import CompiledPlan
 from paceline.pack.slot_rows import host_is_device
@@ -84,7 +83,7 @@ class DeviceData:
 
     def room(self, group: LocalGroup, program: CompiledPlan, packs_at_once: int) -> SlotCapacity:
         """How many slots of each pack fit beside the data, where ``packs_at_once`` share memory."""
-        layout, free = layout_of(program), free_bytes()
+        layout, free = program.layout, free_bytes()
         rows = layout.trial if layout else 1  # each device has a share of the slots, and all data
         executables = [executable for role in program.roles() for executable in role]
         data = group.work.resident_bytes

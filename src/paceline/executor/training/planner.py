@@ -39,6 +39,9 @@ _MOST_PACKS = 8
 #: In place of the devices, in snapshots of an executor whose programs other machines compile.
 ELSEWHERE = ["elsewhere"]
 
+_PLANS: dict[str, type[CompiledPlan]] = {
+    kind.plan: kind for kind in (VectorizedProgram, LoopedProgram, SequentialProgram)
+}
 _DISK = DiskCache("plans", kept=500)
 #: Epochs of full packs that a candidate is timed for; the fastest counts. The first epoch after a
 #: change does not count.
@@ -264,7 +267,7 @@ class Planner:
             return group.restored_program
         if trying(group):
             return None
-        layout = layout_of(program)
+        layout = program.layout
         shape = None if layout is None else (layout.trial, layout.data)
         return ProgramFacts(program.plan, program.n_slots, int(program.effort), shape)
 
@@ -288,25 +291,18 @@ class Planner:
         restored: ProgramFacts | None = None,
     ) -> CompiledPlan:
         """Starts to compile a program; ``before`` is one whose executables may be taken over."""
-        parts = (group.train, group.test, group.state, group.work)
         if effort is None:
             least = LEAST_TRIALS if group.train.full.always_lifted else 1
             waves = max(expected, n_trials, least) / (candidate.slots * self.packs_at_once)
             effort = effort_of(group, candidate.slots, waves)
-        if candidate.plan == "sequential":
-            old = before if isinstance(before, SequentialProgram) else None
-            program: CompiledPlan = SequentialProgram(*parts, effort=effort, before=old)
-        else:
-            kind = LoopedProgram if candidate.plan == "looped" else VectorizedProgram
-            program = kind(
-                *parts,
-                n_slots=candidate.slots,
-                effort=effort,
-                # Not ``isinstance``: a looped program is a vectorized one, but its steps are
-                # others.
-                before=before if type(before) is kind else None,
-                layout=layout_of(before) if before else self._layout(group, n_trials, restored),
-            )
+        kind = _PLANS[candidate.plan]
+        layout = None
+        if kind is not SequentialProgram:
+            layout = before.layout if before else self._layout(group, n_trials, restored)
+        # Not ``isinstance``: a looped program is a vectorized one, but its steps are others.
+        old = before if type(before) is kind else None
+        parts = (group.roles, group.state, group.work, candidate.slots, effort, old, layout)
+        program = kind(*parts)
         self.programs.append(program)
         return program
 
@@ -521,7 +517,7 @@ class Planner:
         The group's last epoch took ``epoch_seconds``.
         """
         now = group.program
-        if now is None or group.next_program is not None or layout_of(now) is not None:
+        if now is None or group.next_program is not None or now.layout is not None:
             return
         if not self.chooses_slots:
             return
@@ -561,11 +557,6 @@ def trying(group: LocalGroup) -> bool:
     if choice is None or now is None or choice.settled is not None:
         return False
     return Candidate(now.plan, now.n_slots) != choice.candidates[0]
-
-
-def layout_of(program: CompiledPlan) -> MeshLayout | None:
-    """The devices that a program's slots are spread over; None for one device."""
-    return program.layout if isinstance(program, VectorizedProgram) else None
 
 
 def _compile_seconds(program: CompiledPlan) -> float:

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from paceline.executor.base import (
@@ -211,16 +211,17 @@ class SecondsSpent:
         self.validate += wall * (1.0 - share)
 
 
+@dataclass
 class ExecutorTimings:
     """What an executor has spent."""
 
-    def __init__(self) -> None:
-        self.seconds = SecondsSpent()  # where the time went
-        self.n_rounds = 0  # in which a pack was trained
-        # The last of these rounds: seconds on the clock, and number of trials that trained. Of
-        # packs that do not wait for one another, as many as a thread trains epochs.
-        self.rounds: deque[tuple[float, float]] = deque(maxlen=_LATELY)
-        self._slot_epochs = self._busy_epochs = 0
+    seconds: SecondsSpent = field(default_factory=SecondsSpent)  # where the time went
+    n_rounds: int = 0  # in which a pack was trained
+    # The last of these rounds: seconds on the clock, and number of trials that trained. Of packs
+    # that do not wait for one another, as many as a thread trains epochs.
+    rounds: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_LATELY))
+    # Slots over all epochs, and how many of them held a trial.
+    slot_epochs: tuple[int, int] = (0, 0)
 
     def add_round(self, wall: float, packs: Sequence[Pack], trained: Sequence[PackEpoch]) -> None:
         """Adds a round that took ``wall`` seconds on the clock.
@@ -228,8 +229,7 @@ class ExecutorTimings:
         ``packs`` are the round's, with the trials that began it; ``trained`` are the epochs of
         those that did not fail.
         """
-        self._slot_epochs += sum(len(pack.slots) for pack in packs)
-        self._busy_epochs += sum(len(pack.live) for pack in packs)
+        self._count(sum(len(pack.slots) for pack in packs), sum(len(pack.live) for pack in packs))
         self.seconds.add(wall, [times for _, times in trained])
         if trained:
             self.n_rounds += 1
@@ -245,38 +245,36 @@ class ExecutorTimings:
         if not trained:
             return
         n_jobs = sum(len(results) for _, (results, _) in trained)
-        self._slot_epochs += sum(n_slots for n_slots, _ in trained)
-        self._busy_epochs += n_jobs
+        self._count(sum(n_slots for n_slots, _ in trained), n_jobs)
         self.seconds.add(wall, [times for _, (_, times) in trained])
         n_rounds = -(-len(trained) // packs_at_once)
         self.n_rounds += n_rounds
         for _ in range(min(n_rounds, _LATELY)):
             self.rounds.append((wall / n_rounds, n_jobs / n_rounds))
 
-    @property
-    def slot_epochs(self) -> tuple[int, int]:
-        """Slots over all epochs, and how many of them held a trial."""
-        return self._slot_epochs, self._busy_epochs
+    def _count(self, n_slots: int, n_busy: int) -> None:
+        self.slot_epochs = self.slot_epochs[0] + n_slots, self.slot_epochs[1] + n_busy
 
-    def add_elsewhere(
-        self,
-        seconds: SecondsSpent,
-        rounds: Sequence[tuple[float, float]],
-        slot_epochs: tuple[int, int],
-    ) -> None:
-        """Adds what another machine has spent: the fields of its ``RoundTimings``."""
-        self.seconds.train += seconds.train
-        self.seconds.validate += seconds.validate
-        self.seconds.trace += seconds.trace
-        self.n_rounds += len(rounds)
-        self.rounds.extend(rounds)
-        self._slot_epochs += slot_epochs[0]
-        self._busy_epochs += slot_epochs[1]
+    def take(self) -> ExecutorTimings:
+        """Takes out what was spent since the last time."""
+        taken = replace(self)
+        vars(self).update(vars(ExecutorTimings()))
+        return taken
+
+    def add(self, other: ExecutorTimings) -> None:
+        """Adds what another machine has spent."""
+        self.seconds.train += other.seconds.train
+        self.seconds.validate += other.seconds.validate
+        self.seconds.trace += other.seconds.trace
+        self.n_rounds += other.n_rounds
+        self.rounds.extend(other.rounds)
+        self._count(*other.slot_epochs)
 
     @property
     def busy_share(self) -> float | None:
         """Share of the slots that held a trial, over all epochs; None before the first epoch."""
-        return self._busy_epochs / self._slot_epochs if self._slot_epochs else None
+        n_slots, n_busy = self.slot_epochs
+        return n_busy / n_slots if n_slots else None
 
 
 def compiled_steps(

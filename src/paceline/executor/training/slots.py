@@ -16,7 +16,7 @@ from paceline.errors import DataError, UsageError
 from paceline.executor.base import EpochLimit, Failed, SearchData, UserNotifier
 from paceline.executor.sharing.grouping import LocalGroup, TrialGroup, TrialGrouper, program_of
 from paceline.executor.training.memory import DeviceData, is_out_of_memory, size_text
-from paceline.executor.training.planner import Planner, layout_of
+from paceline.executor.training.planner import Planner
 from paceline.pack.callbacks.driver import abandon
 from paceline.pack.pack import Pack, SlotTrial
 
@@ -211,14 +211,13 @@ class SlotAllocator:
     def new_pack(self, group: LocalGroup) -> Pack:
         """An empty pack of a group's program."""
         program = program_of(group)
-        data, on_device = self.device_data.of(group, layout_of(program))
+        data, on_device = self.device_data.of(group, program.layout)
         return Pack(
             program,
             data,
             on_device,
             self.data.shuffle,
-            group.train.full.log_names,
-            group.test.full.log_names if group.test else (),
+            [role.full.log_names for role in group.roles],
             group.work.n_validation if self.data.fold is not None else None,
             self.data.validation_freq,
         )

@@ -1,4 +1,4 @@
-"""What all plans share: the work of an epoch, the protocol of a compiled plan, the cost of a step.
+"""What all plans share: the work of an epoch, what a compiled plan can do, the cost of a step.
 
 Notation, here and in the plans
     S: slots. N: examples that one slot trains on. V: examples that one slot validates on.
@@ -16,9 +16,11 @@ Notation, here and in the plans
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +31,7 @@ from paceline.data.adapters import EpochBatches
 from paceline.data.arrays import ArrayData
 from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import ChunkedArrays, ChunkedBatches, EpochData, ResidentArrays
+from paceline.pack.mesh import MeshLayout
 from paceline.pack.slot_rows import RowLeaf
 from paceline.program import jax_compat
 from paceline.program.compile import CompileEffort, Executable
@@ -161,82 +164,6 @@ class Workload:
         )
 
 
-class CompiledPlan(Protocol):
-    """The compiled programs of a group: train and validate S trials for an epoch."""
-
-    plan: str  # "vectorized", "looped" or "sequential"
-    n_slots: int  # S
-    effort: CompileEffort  # how well the programs were compiled
-    # Numbers of the constants that are inputs, of the train step and of the test step.
-    lifted: tuple[tuple[int, ...], tuple[int, ...]]
-
-    def place(self, states: Sequence[State]) -> list[Arrays]:
-        """The four lists of device arrays for the variables of S trials, one state per slot."""
-        ...
-
-    def lay(self, rows: Sequence[Sequence[np.ndarray]]) -> Arrays:
-        """Arrays of the lifted constants, as the programs take them.
-
-        ``rows``: for each slot, the values of its constants in the order of ``lifted``.
-        """
-        ...
-
-    def put(self, state: Sequence[Arrays], new: Mapping[int, State]) -> list[Arrays]:
-        """The state with other variables (``new``) in some slots; its memory may be donated."""
-        ...
-
-    def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
-        """Copies of one slot's arrays on the host, with the shapes of the variables."""
-        ...
-
-    def fetch(self, state: Sequence[Arrays]) -> list[list[np.ndarray]]:
-        """Copies of all slots' arrays on the host: lists of arrays [S, ...], under every plan."""
-        ...
-
-    def roles(self) -> list[list[Executable]]:
-        """The programs for training and those for validation; waits until they are compiled."""
-        ...
-
-    def ready(self) -> bool:
-        """Whether everything is compiled."""
-        ...
-
-    def train(
-        self,
-        state: Sequence[Arrays],
-        lifted: Arrays,
-        data: EpochData,
-        order: np.ndarray,
-        *,
-        steps: int | None = None,
-    ) -> tuple[list[Arrays], Any]:
-        """Trains one epoch, or a part of one: the four lists after it, and logs.
-
-        Args:
-            state: The four lists; the memory of all but the metrics may be donated.
-            lifted: The lifted constants of the train step.
-            data: The training data.
-            order: i32[S, examples (or batches) of the epoch], from ``data.order``.
-            steps: Only this many full steps, of resident data; to time them.
-        """
-        ...
-
-    def validate(
-        self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray | None = None
-    ) -> tuple[Arrays, Any]:
-        """Goes over all validation batches: the new non-trainable variables, and logs.
-
-        Recurrent layers draw seeds of dropout in their non-trainable variables.
-
-        Args:
-            state: The four lists.
-            lifted: The lifted constants of the test step.
-            data: The validation data on the device, a nest of arrays [examples, ...].
-            order: i32[S, V], the examples of each slot's fold; None: all slots validate on all.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class SizedStep:
     """A step on one batch size, with the constants that differ as inputs."""
@@ -276,6 +203,133 @@ class SizedStep:
             out.append(new[at : at + len(part)])
             at += len(part)
         return out, logs
+
+
+#: A program, and the step on the batch size that it takes.
+SizedProgram = tuple[Future[Executable], SizedStep]
+
+
+class CompiledPlan(ABC):
+    """The compiled programs of a group: train and validate S trials for an epoch.
+
+    Args:
+        roles: The group's steps: for training and, with validation data, for validation.
+        state: Shapes of one trial's variables.
+        work: What an epoch goes over.
+        n_slots: S.
+        effort: How well to compile.
+        before: An earlier compile for as many slots; programs whose constants are the same are
+            taken from it.
+        layout: Devices that the slots are spread over; None: the default device.
+    """
+
+    plan: ClassVar[str]  # "vectorized", "looped" or "sequential"
+
+    def __init__(
+        self,
+        roles: Sequence[StepTemplate],
+        state: State,
+        work: Workload,
+        n_slots: int = 1,
+        effort: CompileEffort = CompileEffort.WELL,
+        before: CompiledPlan | None = None,
+        layout: MeshLayout | None = None,
+    ) -> None:
+        self.n_slots, self.effort, self.layout = n_slots, effort, layout
+        # Numbers of the constants that are inputs, of each step.
+        self.lifted = [role.lifted for role in roles]
+        self._roles, self._work = roles, work
+        self._programs: list[list[SizedProgram]] = []  # of each step
+        for i, role in enumerate(roles):
+            if before is not None and before.lifted[i] == self.lifted[i]:
+                self._programs.append(before._programs[i])
+                continue
+            size, rest = work.batch_size, work.rest
+            if i:
+                size, rest = work.validation_batch_size, work.validation_rest
+            # One device only: a batch that is split over devices has a size of its own on each.
+            merge = effort > CompileEffort.WELL and layout is None
+            steps = step_sizes(role, size, rest, merge=merge)
+            compile_role = self._compile_validation if i else self._compile_training
+            self._programs.append(compile_role(role, steps, state))
+
+    @abstractmethod
+    def _compile_training(
+        self, role: StepTemplate, steps: list[SizedStep], state: State
+    ) -> list[SizedProgram]:
+        """Starts to compile the training step on batches of these sizes."""
+
+    @abstractmethod
+    def _compile_validation(
+        self, role: StepTemplate, steps: list[SizedStep], state: State
+    ) -> list[SizedProgram]:
+        """The same for the validation step."""
+
+    def roles(self) -> list[list[Executable]]:
+        """The programs for training and those for validation; waits until they are compiled."""
+        return [[future.result() for future, _ in role] for role in self._programs]
+
+    def ready(self) -> bool:
+        """Whether everything is compiled."""
+        return all(future.done() for role in self._programs for future, _ in role)
+
+    @abstractmethod
+    def place(self, states: Sequence[State]) -> list[Arrays]:
+        """The four lists of device arrays for the variables of S trials, one state per slot."""
+
+    @abstractmethod
+    def lay(self, rows: Sequence[Sequence[np.ndarray]]) -> Arrays:
+        """Arrays of the lifted constants, as the programs take them.
+
+        ``rows``: for each slot, the values of its constants in the order of ``lifted``.
+        """
+
+    @abstractmethod
+    def put(self, state: Sequence[Arrays], new: Mapping[int, State]) -> list[Arrays]:
+        """The state with other variables (``new``) in some slots; its memory may be donated."""
+
+    @abstractmethod
+    def row(self, part: Arrays, slot: int) -> list[np.ndarray]:
+        """Copies of one slot's arrays on the host, with the shapes of the variables."""
+
+    @abstractmethod
+    def fetch(self, state: Sequence[Arrays]) -> list[list[np.ndarray]]:
+        """Copies of all slots' arrays on the host: lists of arrays [S, ...], under every plan."""
+
+    @abstractmethod
+    def train(
+        self,
+        state: Sequence[Arrays],
+        lifted: Arrays,
+        data: EpochData,
+        order: np.ndarray,
+        *,
+        steps: int | None = None,
+    ) -> tuple[list[Arrays], Any]:
+        """Trains one epoch, or a part of one: the four lists after it, and logs.
+
+        Args:
+            state: The four lists; the memory of all but the metrics may be donated.
+            lifted: The lifted constants of the train step.
+            data: The training data.
+            order: i32[S, examples (or batches) of the epoch], from ``data.order``.
+            steps: Only this many full steps, of resident data; to time them.
+        """
+
+    @abstractmethod
+    def validate(
+        self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray | None = None
+    ) -> tuple[Arrays, Any]:
+        """Goes over all validation batches: the new non-trainable variables, and logs.
+
+        Recurrent layers draw seeds of dropout in their non-trainable variables.
+
+        Args:
+            state: The four lists.
+            lifted: The lifted constants of the test step.
+            data: The validation data on the device, a nest of arrays [examples, ...].
+            order: i32[S, V], the examples of each slot's fold; None: all slots validate on all.
+        """
 
 
 def step_sizes(role: StepTemplate, size: int, rest: int, *, merge: bool = False) -> list[SizedStep]:
@@ -378,11 +432,6 @@ def lifted_shapes(role: StepTemplate, n_slots: int | None = None) -> Arrays:
     lead = () if n_slots is None else (n_slots,)
     constants = [role.full.canonical.constants[i].value for i in role.lifted]
     return [jax.ShapeDtypeStruct((*lead, *value.shape), value.dtype) for value in constants]
-
-
-def data_shapes(data: ArrayData | BatchedDataset, n: int | None = None) -> Any:
-    """Shapes and dtypes [n, ...] of n examples of a data set on the device; None: of all."""
-    return data.batch_shapes(data.n if n is None else n)
 
 
 def index_shape(*shape: int) -> Any:

@@ -7,7 +7,6 @@ slower inside a loop (jax #12868). Notation: see ``base.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import jax
@@ -17,86 +16,61 @@ import numpy as np
 from paceline.data.chunks import EpochData
 from paceline.pack.plan.base import (
     Arrays,
+    CompiledPlan,
+    SizedProgram,
     SizedStep,
-    Workload,
-    data_shapes,
     gather_examples,
     index_shape,
     is_lent,
     lifted_shapes,
     shapes,
     slice_examples,
-    step_sizes,
     validated,
 )
 from paceline.pack.slot_rows import on_device
-from paceline.program.compile import CompileEffort, Executable, compile_in_background, program_key
+from paceline.program.compile import compile_in_background, program_key
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
 
 
-class SequentialProgram:
-    """The plan ``sequential``: one slot. Its arrays have no axis of slots; ``order`` and logs do.
-
-    ``test`` is None without validation data; ``state`` are shapes of one trial's variables.
-    Programs whose constants are the same are taken from ``before``, an earlier compile.
-    """
+class SequentialProgram(CompiledPlan):
+    """The plan ``sequential``: one slot. ``order`` and logs have an axis of slots, arrays none."""
 
     plan = "sequential"
-    n_slots = 1
 
-    def __init__(
-        self,
-        train: StepTemplate,
-        test: StepTemplate | None,
-        state: State,
-        work: Workload,
-        effort: CompileEffort = CompileEffort.WELL,
-        before: SequentialProgram | None = None,
-    ) -> None:
-        self.lifted, self.effort = (train.lifted, test.lifted if test else ()), effort
-        self._work, self._test_template = work, test
-        one = shapes(state)
-        # Programs, each with its step.
-        self._train: list[tuple[Future[Executable], SizedStep]] = []
-        self._test: list[tuple[Future[Executable], SizedStep]] = []
-        if before is not None and before.lifted[0] == self.lifted[0]:
-            self._train = before._train
-        else:
-            arguments = (*one, lifted_shapes(train), data_shapes(work.train, work.resident))
-            for step in step_sizes(
-                train, work.batch_size, work.rest, merge=effort > CompileEffort.WELL
-            ):
-                with_index = (*arguments, index_shape(step.size), *_counted(step))
-                future = compile_in_background(
-                    _train_step(step),
-                    with_index,
-                    donate=(0, 1, 2),
-                    effort=effort,
-                    key=program_key("sequential train", [train], step.size, step.small, with_index),
-                )
-                self._train.append((future, step))
-        if test is not None and work.validation is not None:
-            if before is not None and before.lifted[1] == self.lifted[1]:
-                self._test = before._test
-                return
-            data = data_shapes(work.validation)
-            arguments = (validated(one, test), one[1], one[3], lifted_shapes(test), data)
-            sizes = (work.validation_batch_size, work.validation_rest)
-            for step in step_sizes(test, *sizes, merge=effort > CompileEffort.WELL):
-                which = index_shape() if work.fold is None else index_shape(step.size)
-                with_index = (*arguments, which, *_counted(step))
-                key = program_key("sequential test", [test], step.size, step.small, with_index)
-                future = compile_in_background(_test_step(step), with_index, effort=effort, key=key)
-                self._test.append((future, step))
+    def _compile_training(
+        self, role: StepTemplate, steps: list[SizedStep], state: State
+    ) -> list[SizedProgram]:
+        work = self._work
+        given = (*shapes(state), lifted_shapes(role), work.train.batch_shapes(work.resident))
+        return [
+            self._compile(role, step, _train_step(step), (*given, index_shape(step.size)))
+            for step in steps
+        ]
 
-    def roles(self) -> list[list[Executable]]:
-        """The programs for training and those for validation; waits until they are compiled."""
-        return [[f.result() for f, _ in role] for role in (self._train, self._test) if role]
+    def _compile_validation(
+        self, role: StepTemplate, steps: list[SizedStep], state: State
+    ) -> list[SizedProgram]:
+        one, work = shapes(state), self._work
+        assert work.validation is not None
+        data = work.validation.batch_shapes(work.validation.n)
+        given = (validated(one, role), one[1], one[3], lifted_shapes(role), data)
+        found = []
+        for step in steps:
+            which = index_shape() if work.fold is None else index_shape(step.size)
+            found.append(self._compile(role, step, _test_step(step), (*given, which)))
+        return found
 
-    def ready(self) -> bool:
-        """Whether everything is compiled."""
-        return all(future.done() for future, _ in (*self._train, *self._test))
+    def _compile(
+        self, role: StepTemplate, step: SizedStep, function: Callable[..., Any], given: Any
+    ) -> SizedProgram:
+        trains = role is self._roles[0]
+        if step.small:
+            given = (*given, index_shape())  # how many examples count
+        name = f"sequential {'train' if trains else 'test'}"
+        key = program_key(name, [role], step.size, step.small, given)
+        donate = (0, 1, 2) if trains else ()
+        return compile_in_background(function, given, donate, effort=self.effort, key=key), step
 
     def place(self, states: Sequence[State]) -> list[Arrays]:
         """Copies one trial's variables to the device: the step will overwrite their memory."""
@@ -131,7 +105,7 @@ class SequentialProgram:
     ) -> tuple[list[Arrays], Any]:
         """One epoch; ``order`` is i32[1, N]. See ``CompiledPlan.train``."""
         new, logs = list(state), None
-        (full, step), *tail = self._train
+        (full, step), *tail = self._programs[0]
         size = step.size
         order = order if steps is None else order[:, : steps * size]
         whole = (np.int32(size),) if step.small else ()
@@ -155,10 +129,9 @@ class SequentialProgram:
         self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray | None = None
     ) -> tuple[Arrays, Any]:
         """All validation batches; ``order`` is i32[1, V] or None. See ``CompiledPlan.validate``."""
-        assert self._test_template is not None
-        fixed, non_trainable, metrics = validated(state, self._test_template), state[1], state[3]
+        fixed, non_trainable, metrics = validated(state, self._roles[1]), state[1], state[3]
         logs = None
-        for call, start, size, counted in _pass(self._test, self._work.n_validation):
+        for call, start, size, counted in _pass(self._programs[1], self._work.n_validation):
             where: Any = np.int32(start)
             if order is not None:
                 where = np.resize(order[0, start : start + size], size)
@@ -168,13 +141,8 @@ class SequentialProgram:
         return non_trainable, logs
 
 
-def _counted(step: SizedStep) -> tuple[Any, ...]:
-    """The shape of the number of examples that count, where a step takes it."""
-    return (index_shape(),) if step.small else ()
-
-
 def _pass(
-    calls: Sequence[tuple[Future[Executable], SizedStep]], n: int
+    calls: Sequence[SizedProgram], n: int
 ) -> Iterator[tuple[Callable[..., Any], int, int, tuple[Any, ...]]]:
     """The calls of one pass over n examples, the smaller batch last.
 

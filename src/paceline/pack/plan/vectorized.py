@@ -20,16 +20,15 @@ from paceline.data.chunks import Chunk, EpochData
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan.base import (
     Arrays,
+    CompiledPlan,
+    SizedProgram,
     SizedStep,
-    Workload,
-    data_shapes,
     gather_examples,
     index_shape,
     is_lent,
     lifted_shapes,
     shapes,
     slice_examples,
-    step_sizes,
     validated,
 )
 from paceline.pack.slot_rows import RowWriter, move_rows, on_host
@@ -41,108 +40,56 @@ from paceline.program.trace import State
 _MANY_STEPS = 16
 
 
-class VectorizedProgram:
-    """The plan ``vectorized``: each operation works on all slots at once, by ``vmap``.
-
-    Args:
-        train, test: The group's steps; test is None without validation data.
-        state: Shapes of one trial's variables.
-        work: What an epoch goes over.
-        n_slots: S.
-        effort: How well to compile.
-        before: An earlier compile for as many slots; programs whose constants are the same are
-            taken from it.
-        layout: Devices that the slots are spread over; None: the default device.
-    """
+class VectorizedProgram(CompiledPlan):
+    """The plan ``vectorized``: each operation works on all slots at once, by ``vmap``."""
 
     plan = "vectorized"
 
-    def __init__(
-        self,
-        train: StepTemplate,
-        test: StepTemplate | None,
-        state: State,
-        work: Workload,
-        n_slots: int,
-        effort: CompileEffort = CompileEffort.WELL,
-        before: VectorizedProgram | None = None,
-        layout: MeshLayout | None = None,
-    ) -> None:
-        self.n_slots, self.layout, self.effort = n_slots, layout, effort
-        axis = SlotAxis(layout, looped=self.plan == "looped")
-        self.lifted = (train.lifted, test.lifted if test else ())
-        self._size, self._test_template = work.batch_size, test
-        many = shapes(state, n_slots)
-        self._small = 0  # examples of the smaller batch, where the first program takes it too
-        self._train: list[Future[Executable]] = []
-        self._test: list[Future[Executable]] = []
-        if before is not None and before.lifted[0] == self.lifted[0]:
-            self._train, self._small = before._train, before._small
+    def _compile_training(
+        self, role: StepTemplate, steps: list[SizedStep], state: State
+    ) -> list[SizedProgram]:
+        full, *tail = steps
+        work, n_logs = self._work, len(role.full.log_names)
+        order = index_shape(self.n_slots, work.chunk or work.n_epoch)
+        if full.small:
+            order = index_shape(self.n_slots, _whole(order.shape[1], work.batch_size))
+            extra = (order, index_shape(), index_shape())
+            made = [(_batches(full, n_logs, self._axis), extra)]
         else:
-            fixed = (lifted_shapes(train, n_slots), data_shapes(work.train, work.resident))
-            order = index_shape(n_slots, work.chunk or work.n_epoch)
-            # One device only: a batch that is split over devices has a size of its own on each.
-            full, *tail = step_sizes(
-                train,
-                work.batch_size,
-                work.rest,
-                merge=effort > CompileEffort.WELL and layout is None,
-            )
-            n_logs = len(train.full.log_names)
+            # The smaller batch has a program of its own, so that both compile at one time.
+            n_logs = 0 if work.ends_small and not work.by_batch else n_logs
+            made = [(_batches(full, n_logs, self._axis), (order, index_shape()))]
+            made += [(_last_batch(step, self._axis), (order,)) for step in tail]
+        fixed = (lifted_shapes(role, self.n_slots), work.train.batch_shapes(work.resident))
+        over = (True, True, True, True, True, False, True, False, False)
+        found = []
+        for i, (function, others) in enumerate(made):
+            name = f"{self.plan} train {i} of {len(made)} {full.small} {n_logs}"
+            arguments = (*shapes(state, self.n_slots), *fixed, *others)
             # The smaller batch is one step of many: fast code for it isn't worth it.
-            rare = CompileEffort.MOST_QUICKLY
-            self._small = full.small
-            if full.small:
-                order = index_shape(n_slots, _whole(order.shape[1], work.batch_size))
-                functions = [_batches(full, n_logs, axis)]
-                extra = [(order, index_shape(), index_shape())]
-            else:
-                # The smaller batch has a program of its own, so that both compile at one time.
-                n_logs = 0 if work.ends_small and not work.by_batch else n_logs
-                functions = [
-                    _batches(full, n_logs, axis),
-                    *(_last_batch(step, axis) for step in tail),
-                ]
-                extra = [(order, index_shape()), *((order,) for _ in tail)]
-            for i, (function, others) in enumerate(zip(functions, extra, strict=True)):
-                self._train.append(
-                    self._compile(
-                        f"{self.plan} train {i} of {len(functions)} {full.small} {n_logs}",
-                        train,
-                        function,
-                        (*many, *fixed, *others),
-                        (True, True, True, True, True, False, True, False, False),
-                        donate=(0, 1, 2),
-                        effort=rare if i > 0 and work.steps >= _MANY_STEPS else effort,
-                    )
-                )
-        if test is not None and work.validation is not None:
-            if before is not None and before.lifted[1] == self.lifted[1]:
-                self._test = before._test
-            else:
-                parts = step_sizes(
-                    test,
-                    work.validation_batch_size,
-                    work.validation_rest,
-                    merge=effort > CompileEffort.WELL and layout is None,
-                )
-                n_logs = len(test.full.log_names)
-                function = _validation_pass(parts, work.n_validation, n_logs, axis)
-                arguments: tuple[Any, ...] = (
-                    *(validated(many, test), many[1], many[3]),
-                    lifted_shapes(test, n_slots),
-                    data_shapes(work.validation),
-                )
-                if work.fold is not None:
-                    arguments += (index_shape(n_slots, work.n_validation),)
-                over = (True, True, True, True, False, True)
-                self._test.append(
-                    self._compile(
-                        f"{self.plan} test {parts[0].small}",
-                        *(test, function, arguments, over),
-                        effort=effort,
-                    )
-                )
+            rare = i > 0 and work.steps >= _MANY_STEPS
+            effort = CompileEffort.MOST_QUICKLY if rare else self.effort
+            future = self._compile(name, role, function, arguments, over, (0, 1, 2), effort)
+            found.append((future, steps[i]))
+        return found
+
+    def _compile_validation(
+        self, role: StepTemplate, steps: list[SizedStep], state: State
+    ) -> list[SizedProgram]:
+        work, many = self._work, shapes(state, self.n_slots)
+        assert work.validation is not None
+        function = _validation_pass(steps, work.n_validation, len(role.full.log_names), self._axis)
+        data = work.validation.batch_shapes(work.validation.n)
+        constants = lifted_shapes(role, self.n_slots)
+        arguments: tuple[Any, ...] = (validated(many, role), many[1], many[3], constants, data)
+        if work.fold is not None:
+            arguments += (index_shape(self.n_slots, work.n_validation),)
+        over, name = (True, True, True, True, False, True), f"{self.plan} test {steps[0].small}"
+        return [(self._compile(name, role, function, arguments, over, (), self.effort), steps[0])]
+
+    @property
+    def _axis(self) -> SlotAxis:
+        return SlotAxis(self.layout, looped=self.plan == "looped")
 
     def _compile(
         self,
@@ -151,8 +98,7 @@ class VectorizedProgram:
         function: Callable[..., Any],
         arguments: tuple[Any, ...],
         over_slots: tuple[bool, ...],
-        *,
-        donate: tuple[int, ...] = (),
+        donate: tuple[int, ...],
         effort: CompileEffort,
     ) -> Future[Executable]:
         """Compiles a function of the pack, for one device or the mesh."""
@@ -168,14 +114,6 @@ class VectorizedProgram:
         return compile_in_background(
             layout.spread(function, over_slots), shaped, donate, effort=effort
         )
-
-    def roles(self) -> list[list[Executable]]:
-        """The programs for training and those for validation; waits until they are compiled."""
-        return [[f.result() for f in role] for role in (self._train, self._test) if role]
-
-    def ready(self) -> bool:
-        """Whether everything is compiled."""
-        return all(future.done() for future in (*self._train, *self._test))
 
     def place(self, states: Sequence[State]) -> list[Arrays]:
         """Stacks the variables of S trials on the device: four lists of arrays [S, ...]."""
@@ -234,16 +172,16 @@ class VectorizedProgram:
         steps: int | None = None,
     ) -> tuple[list[Arrays], Any]:
         """One epoch of every slot; see ``CompiledPlan.train``."""
-        full, *tail = (future.result().call for future in self._train)
-        new, logs = list(state), None
-        order = order if steps is None else order[:, : steps * self._size]
+        full, *tail = (future.result().call for future, _ in self._programs[0])
+        step, new, logs = self._programs[0][0][1], list(state), None
+        order = order if steps is None else order[:, : steps * step.size]
         for chunk in data.chunks(order):
             # Wait until the chunk before has been trained on: the device has memory for two.
             jax.block_until_ready(logs)
-            if self._small:
-                rest = chunk.rest or self._size
+            if step.small:
+                rest = chunk.rest or step.size
                 steps_now = np.int32(chunk.steps + (chunk.rest > 0))
-                rows = _side_by_side(chunk, self._size)
+                rows = _side_by_side(chunk, step.size)
                 *new, logs = full(*new, lifted, chunk.data, rows, steps_now, np.int32(rest))
                 continue
             if chunk.steps:
@@ -256,9 +194,9 @@ class VectorizedProgram:
         self, state: Sequence[Arrays], lifted: Arrays, data: Any, order: np.ndarray | None = None
     ) -> tuple[Arrays, Any]:
         """All validation batches of every slot; see ``CompiledPlan.validate``."""
-        assert self._test_template is not None
-        fixed, own = validated(state, self._test_template), () if order is None else (order,)
-        return self._test[0].result().call(fixed, state[1], state[3], lifted, data, *own)
+        ((program, _),), own = self._programs[1], () if order is None else (order,)
+        fixed = validated(state, self._roles[1])
+        return program.result().call(fixed, state[1], state[3], lifted, data, *own)
 
 
 class LoopedProgram(VectorizedProgram):

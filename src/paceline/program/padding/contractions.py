@@ -21,10 +21,9 @@ from paceline.program.padding.elementwise import common_axes
 from paceline.program.padding.lockstep import (
     Equation,
     Fill,
-    MultiTraceWalk,
+    Outcome,
     PaddedValue,
     Padding,
-    PlannedEquation,
     Rule,
     Symbol,
 )
@@ -53,9 +52,7 @@ def _products(eqn: Equation, left: Iterable[int], right: Iterable[int]) -> tuple
     return tuple(fills)
 
 
-def _dot_general(
-    walk: MultiTraceWalk, eqn: Equation
-) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _dot_general(eqn: Equation) -> Outcome:
     eqn.check_params()
     (left, right), (left_batch, right_batch) = eqn.params[0]["dimension_numbers"]
     a, b = eqn.ins
@@ -63,12 +60,10 @@ def _dot_general(
     fills = _products(eqn, left, right)
     free = [axis for i, axis in enumerate(a.axes) if i not in (*left, *left_batch)]
     free += [axis for i, axis in enumerate(b.axes) if i not in (*right, *right_batch)]
-    return [PaddedValue((*batch, *free))], PlannedEquation(eqn.first, fills)
+    return eqn.made([PaddedValue((*batch, *free))], fills)
 
 
-def _convolution(
-    walk: MultiTraceWalk, eqn: Equation
-) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _convolution(eqn: Equation) -> Outcome:
     eqn.check_params()
     params, (a, b) = eqn.params[0], eqn.ins
     dims = params["dimension_numbers"]
@@ -89,7 +84,7 @@ def _convolution(
     if params["batch_group_count"] == 1:
         axes[out_batch] = a.axes[batch]
     axes[out_feature] = b.axes[made]
-    return [PaddedValue(tuple(axes))], PlannedEquation(eqn.first, fills)
+    return eqn.made([PaddedValue(tuple(axes))], fills)
 
 
 def _lowest(dtype: Any) -> float | int:
@@ -119,7 +114,7 @@ def _neutral(name: str, dtype: Any) -> float | int:
     return 0  # sum, or, xor
 
 
-def _reduce(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _reduce(eqn: Equation) -> Outcome:
     eqn.check_params()
     value, axes = eqn.ins[0], eqn.params[0]["axes"]
     padded = tuple(i for i in axes if value.axes[i].padded)
@@ -135,22 +130,20 @@ def _reduce(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue],
     if eqn.name in ("reduce_sum", "reduce_max", "reduce_min"):
         # What is left of the padding was made of padding alone, and that is zero.
         content = Padding.ZERO if value.content is Padding.ZERO and not fills else content
-    return [PaddedValue(left, content)], PlannedEquation(eqn.first, fills)
+    return eqn.made([PaddedValue(left, content)], fills)
 
 
-def _cumulative(
-    walk: MultiTraceWalk, eqn: Equation
-) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _cumulative(eqn: Equation) -> Outcome:
     eqn.check_params()
     value, axis = eqn.ins[0], eqn.params[0]["axis"]
     neutral = _neutral(eqn.name, eqn.first.invars[0].aval.dtype)
     filled = value.axes[axis].padded and not (neutral == 0 and value.content is Padding.ZERO)
     fills = (Fill(0, (axis,), neutral),) if filled else ()
     content = Padding.ANYTHING if eqn.is_float() else Padding.FINITE
-    return [PaddedValue(value.axes, content)], PlannedEquation(eqn.first, fills)
+    return eqn.made([PaddedValue(value.axes, content)], fills)
 
 
-def _window(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _window(eqn: Equation) -> Outcome:
     """Windows that move along fixed axes only; the last operand has the shape of the input."""
     eqn.check_params()
     params, source = eqn.params[0], eqn.ins[-1]
@@ -171,10 +164,10 @@ def _window(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue],
         for value in eqn.ins[:-1]:
             if padded:
                 unify(value.axes[i], source.axes[i])
-    return [PaddedValue(tuple(axes))], PlannedEquation(eqn.first)
+    return eqn.made([PaddedValue(tuple(axes))])
 
 
-def _ordered(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _ordered(eqn: Equation) -> Outcome:
     """``sort`` and ``top_k`` along a fixed axis; all operands have one shape."""
     eqn.check_params()
     params = eqn.params[0]
@@ -184,24 +177,20 @@ def _ordered(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue]
     if axes[along].padded:
         raise eqn.refuse("orders a padded axis")
     axes[along] = fixed(eqn.out_sizes()[along][0], eqn.traces)
-    return [PaddedValue(tuple(axes)) for _ in eqn.first.outvars], PlannedEquation(eqn.first)
+    return eqn.made([PaddedValue(tuple(axes)) for _ in eqn.first.outvars])
 
 
-def _dynamic_slice(
-    walk: MultiTraceWalk, eqn: Equation
-) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _dynamic_slice(eqn: Equation) -> Outcome:
     eqn.check_params("slice_sizes")
     value, axes = eqn.ins[0], []
     for axis, sizes in zip(value.axes, eqn.out_sizes(), strict=True):
         if axis.sizes != sizes and (axis.padded or len(set(sizes)) > 1):
             raise eqn.refuse("takes a part of a padded axis")
         axes.append(axis if axis.sizes == sizes else fixed(sizes[0], eqn.traces))
-    return [PaddedValue(tuple(axes), value.content)], PlannedEquation(eqn.first)
+    return eqn.made([PaddedValue(tuple(axes), value.content)])
 
 
-def _dynamic_update_slice(
-    walk: MultiTraceWalk, eqn: Equation
-) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _dynamic_update_slice(eqn: Equation) -> Outcome:
     eqn.check_params()
     value, update = eqn.ins[:2]
     for ours, theirs in zip(value.axes, update.axes, strict=True):
@@ -209,7 +198,7 @@ def _dynamic_update_slice(
             unify(ours, theirs)
         elif ours.padded or theirs.padded:
             raise eqn.refuse("replaces a part of a padded axis")
-    return [PaddedValue(value.axes, max(value.content, update.content))], PlannedEquation(eqn.first)
+    return eqn.made([PaddedValue(value.axes, max(value.content, update.content))])
 
 
 def _kept(
@@ -236,7 +225,7 @@ def _kept(
     return [i for i in range(len(value.axes)) if i not in (*gone, *inner)]
 
 
-def _gather(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _gather(eqn: Equation) -> Outcome:
     """Elements by number along fixed axes; slices hold padded axes as a whole."""
     eqn.check_params("slice_sizes")
     (value, index), dims = eqn.ins, eqn.params[0]["dimension_numbers"]
@@ -253,10 +242,10 @@ def _gather(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue],
             raise eqn.refuse("takes a part of a padded axis")
         axes.append(axis if axis.sizes == sizes else fixed(sizes[0], eqn.traces))
     content = Padding.ANYTHING if eqn.is_float() else Padding.FINITE
-    return [PaddedValue(tuple(axes), content)], PlannedEquation(eqn.first)
+    return eqn.made([PaddedValue(tuple(axes), content)])
 
 
-def _scatter(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _scatter(eqn: Equation) -> Outcome:
     """Adds or writes rows by number; padded rows of a sum add zero."""
     eqn.check_params("update_jaxpr", "update_consts")
     (value, index, update), dims = eqn.ins, eqn.params[0]["dimension_numbers"]
@@ -284,18 +273,16 @@ def _scatter(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue]
         raise eqn.refuse("promises something of the numbers of padded rows")
     fills = (Fill(2, tuple(padded), 0.0),) if padded and update.content else ()
     content = Padding.ANYTHING if eqn.is_float() else Padding.FINITE
-    return [PaddedValue(value.axes, content)], PlannedEquation(eqn.first, fills)
+    return eqn.made([PaddedValue(value.axes, content)], fills)
 
 
-def _random_bits(
-    walk: MultiTraceWalk, eqn: Equation
-) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _random_bits(eqn: Equation) -> Outcome:
     """Random words: a slot draws those that it draws alone, by its own row-major positions."""
     eqn.check_params("shape")
     axes = tuple(Axis(sizes) for sizes in eqn.out_sizes())
     found = PaddedValue(axes, Padding.FINITE)
     if not any(axis.padded for axis in axes):
-        return [found], PlannedEquation(eqn.first)
+        return eqn.made([found])
     key = eqn.first.invars[0].aval
     partitionable = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
     if not (key.shape == () and jv.is_key(key) and "fry" in str(key.dtype) and partitionable):
@@ -303,7 +290,7 @@ def _random_bits(
     if not any(axis.padded for axis in axes[1:]):
         # Positions before the padding stay what they are.
         axes[0].require_prefix()
-        return [found], PlannedEquation(eqn.first)
+        return eqn.made([found])
     width, shape = eqn.params[0]["bit_width"], eqn.params[0]["shape"]
     if width not in (32, 64) or math.prod(shape) >= 2**32:
         raise eqn.refuse(f"draws words of {width} bits along a padded axis")
@@ -321,7 +308,7 @@ def _random_bits(
         high, low = (word.astype(np.uint64).reshape(shape) for word in (high, low))
         return (high << np.uint64(32)) | low
 
-    return [found], PlannedEquation(eqn.first, replacement=draw)
+    return eqn.made([found], replacement=draw)
 
 
 _REDUCTIONS = "reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or reduce_xor"

@@ -17,10 +17,9 @@ from paceline.program.padding.axes import (
 )
 from paceline.program.padding.lockstep import (
     Equation,
-    MultiTraceWalk,
+    Outcome,
     PaddedValue,
     Padding,
-    PlannedEquation,
     Rule,
 )
 
@@ -47,15 +46,13 @@ _OTHERS = frozenset(
 )
 
 
-def elementwise(
-    walk: MultiTraceWalk, eqn: Equation
-) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def elementwise(eqn: Equation) -> Outcome:
     """Operands of one shape, without axes, or of extent 1 where the result is longer."""
     eqn.check_params()
     if len(eqn.first.outvars) > 1:  # a barrier: each result is its operand
-        return eqn.ins, PlannedEquation(eqn.first)
+        return eqn.made(eqn.ins)
     axes = common_axes(eqn, eqn.ins, eqn.out_sizes())
-    return [PaddedValue(axes, _content(eqn, axes))], PlannedEquation(eqn.first)
+    return eqn.made([PaddedValue(axes, _content(eqn, axes))])
 
 
 def common_axes(
@@ -155,9 +152,7 @@ def _zero(value: PaddedValue) -> bool:
     return value.number == 0.0 if not value.axes else value.content is Padding.ZERO
 
 
-def _broadcast_in_dim(
-    walk: MultiTraceWalk, eqn: Equation
-) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _broadcast_in_dim(eqn: Equation) -> Outcome:
     eqn.check_params("shape")
     (value, *_), sizes = eqn.ins, eqn.out_sizes()
     where = {out: i for i, out in enumerate(eqn.params[0]["broadcast_dimensions"])}
@@ -174,10 +169,10 @@ def _broadcast_in_dim(
     content = value.content
     if repeated:
         content = max(content, repeated_content(value))
-    return [PaddedValue(tuple(axes), content, value.number)], PlannedEquation(eqn.first)
+    return eqn.made([PaddedValue(tuple(axes), content, value.number)])
 
 
-def _reshape(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _reshape(eqn: Equation) -> Outcome:
     eqn.check_params("new_sizes")
     if eqn.params[0].get("dimensions") is not None:
         return _as_it_is(eqn)
@@ -190,16 +185,16 @@ def _reshape(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue]
             axes[targets[0]] = multiplied(sources)
         elif targets:
             unify(multiplied(sources), multiplied([axes[i] for i in targets]))
-    return [PaddedValue(tuple(axes), value.content, value.number)], PlannedEquation(eqn.first)
+    return eqn.made([PaddedValue(tuple(axes), value.content, value.number)])
 
 
-def _as_it_is(eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _as_it_is(eqn: Equation) -> Outcome:
     """An operation that is not known any further: it may not have padding."""
     if not eqn.all_fixed():
         raise eqn.refuse("has no rule for padded operands in this form")
     eqn.check_params()
     axes = tuple(fixed(sizes[0], eqn.traces) for sizes in eqn.out_sizes())
-    return [PaddedValue(axes)], PlannedEquation(eqn.first)
+    return eqn.made([PaddedValue(axes)])
 
 
 def _single(sizes: Sizes) -> bool:
@@ -236,33 +231,29 @@ def _groups(
     return found
 
 
-def _transpose(
-    walk: MultiTraceWalk, eqn: Equation
-) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _transpose(eqn: Equation) -> Outcome:
     eqn.check_params()
     value = eqn.ins[0]
     axes = tuple(value.axes[i] for i in eqn.params[0]["permutation"])
-    return [PaddedValue(axes, value.content, value.number)], PlannedEquation(eqn.first)
+    return eqn.made([PaddedValue(axes, value.content, value.number)])
 
 
-def _squeeze(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _squeeze(eqn: Equation) -> Outcome:
     eqn.check_params()
     value, gone = eqn.ins[0], set(eqn.params[0]["dimensions"])
     axes = tuple(axis for i, axis in enumerate(value.axes) if i not in gone)
-    return [PaddedValue(axes, value.content, value.number)], PlannedEquation(eqn.first)
+    return eqn.made([PaddedValue(axes, value.content, value.number)])
 
 
-def _rev(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _rev(eqn: Equation) -> Outcome:
     eqn.check_params()
     value = eqn.ins[0]
     if set(eqn.params[0]["dimensions"]) & set(value.padded):
         raise eqn.refuse("turns a padded axis round")
-    return [PaddedValue(value.axes, value.content, value.number)], PlannedEquation(eqn.first)
+    return eqn.made([PaddedValue(value.axes, value.content, value.number)])
 
 
-def _concatenate(
-    walk: MultiTraceWalk, eqn: Equation
-) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _concatenate(eqn: Equation) -> Outcome:
     eqn.check_params()
     dimension = eqn.params[0]["dimension"]
     axes = []
@@ -274,31 +265,27 @@ def _concatenate(
         for axis in each[1:]:
             unify(each[0], axis)
         axes.append(each[0])
-    return [PaddedValue(tuple(axes), max(value.content for value in eqn.ins))], PlannedEquation(
-        eqn.first
-    )
+    return eqn.made([PaddedValue(tuple(axes), max(value.content for value in eqn.ins))])
 
 
-def _stack(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _stack(eqn: Equation) -> Outcome:
     eqn.check_params()
     at, sizes = eqn.params[0]["axis"], eqn.out_sizes()
     axes = list(common_axes(eqn, eqn.ins, [size for i, size in enumerate(sizes) if i != at]))
     axes.insert(at, fixed(len(eqn.ins), eqn.traces))
-    return [PaddedValue(tuple(axes), max(value.content for value in eqn.ins))], PlannedEquation(
-        eqn.first
-    )
+    return eqn.made([PaddedValue(tuple(axes), max(value.content for value in eqn.ins))])
 
 
-def _unstack(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _unstack(eqn: Equation) -> Outcome:
     eqn.check_params()
     value, at = eqn.ins[0], eqn.params[0]["axis"]
     if value.axes[at].padded:
         raise eqn.refuse("takes a padded axis apart")
     axes = (*value.axes[:at], *value.axes[at + 1 :])
-    return [PaddedValue(axes, value.content) for _ in eqn.first.outvars], PlannedEquation(eqn.first)
+    return eqn.made([PaddedValue(axes, value.content) for _ in eqn.first.outvars])
 
 
-def _tile(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _tile(eqn: Equation) -> Outcome:
     eqn.check_params("reps")
     value, axes, content = eqn.ins[0], [], eqn.ins[0].content
     for i, sizes in enumerate(eqn.out_sizes()):
@@ -313,21 +300,19 @@ def _tile(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], P
                 raise eqn.refuse("repeats an axis another number of times")
             content = max(content, repeated_content(value))
         axes.append(Axis(sizes))
-    return [PaddedValue(tuple(axes), content)], PlannedEquation(eqn.first)
+    return eqn.made([PaddedValue(tuple(axes), content)])
 
 
-def _split(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _split(eqn: Equation) -> Outcome:
     eqn.check_params("sizes")
     value, dimension = eqn.ins[0], eqn.params[0]["axis"]
     pieces = [Axis(eqn.out_sizes(i)[dimension]) for i in range(len(eqn.first.outvars))]
     unify(value.axes[dimension], joined(pieces))
     before, after = value.axes[:dimension], value.axes[dimension + 1 :]
-    return [PaddedValue((*before, p, *after), value.content) for p in pieces], PlannedEquation(
-        eqn.first
-    )
+    return eqn.made([PaddedValue((*before, p, *after), value.content) for p in pieces])
 
 
-def _slice(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _slice(eqn: Equation) -> Outcome:
     eqn.check_params("start_indices", "limit_indices")
     value = eqn.ins[0]
     strides = eqn.params[0]["strides"]
@@ -350,10 +335,10 @@ def _slice(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], 
             axes.append(fixed(eqn.out_sizes()[i][0], eqn.traces))
         else:
             raise eqn.refuse("takes other elements of an axis")
-    return [PaddedValue(tuple(axes), value.content)], PlannedEquation(eqn.first)
+    return eqn.made([PaddedValue(tuple(axes), value.content)])
 
 
-def _pad(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _pad(eqn: Equation) -> Outcome:
     eqn.check_params("padding_config")
     value, number = eqn.ins
     axes = []
@@ -370,14 +355,14 @@ def _pad(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], Pl
             raise eqn.refuse("cuts or spreads a padded axis")
     zero = number.number == 0.0 and value.content is Padding.ZERO
     content = Padding.ZERO if zero else Padding.ANYTHING
-    return [PaddedValue(tuple(axes), content)], PlannedEquation(eqn.first)
+    return eqn.made([PaddedValue(tuple(axes), content)])
 
 
-def _iota(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _iota(eqn: Equation) -> Outcome:
     eqn.check_params("shape")
     axes = tuple(Axis(sizes) for sizes in eqn.out_sizes())
     axes[eqn.params[0]["dimension"]].require_prefix()
-    return [PaddedValue(axes, Padding.FINITE)], PlannedEquation(eqn.first)
+    return eqn.made([PaddedValue(axes, Padding.FINITE)])
 
 
 RULES: dict[str, Rule] = {

@@ -134,11 +134,20 @@ class WalkedJaxpr:
                 yield from body.axes()
 
 
-class Equation:
-    """One equation in all traces, with what is known of its operands (``ins``)."""
+#: What is known of the results of an equation, and what becomes of the equation.
+Outcome = tuple[Sequence[PaddedValue], PlannedEquation]
 
-    def __init__(self, eqns: Sequence[Any], ins: Sequence[PaddedValue]) -> None:
-        self.first = eqns[0]
+
+class Equation:
+    """One equation in all traces, with what is known of its operands (``ins``).
+
+    ``walk`` also walks the bodies of loops and branches.
+    """
+
+    def __init__(
+        self, eqns: Sequence[Any], ins: Sequence[PaddedValue], walk: MultiTraceWalk
+    ) -> None:
+        self.first, self.walk = eqns[0], walk
         self.name: str = self.first.primitive.name
         self.ins = tuple(ins)
         self.params: list[dict[str, Any]] = [eqn.params for eqn in eqns]  # in each trace
@@ -153,6 +162,16 @@ class Equation:
     def traces(self) -> int:
         """How many traces there are."""
         return len(self._eqns)
+
+    def made(
+        self,
+        values: Sequence[PaddedValue],
+        fills: tuple[Fill, ...] = (),
+        replacement: Replacement | None = None,
+        bodies: tuple[WalkedJaxpr, ...] = (),
+    ) -> Outcome:
+        """What a rule returns: what is known of the results, the rest as of ``PlannedEquation``."""
+        return values, PlannedEquation(self.first, fills, replacement, bodies)
 
     def refuse(self, why: str) -> NotPaddable:
         """The error of a rule that cannot prove its equation."""
@@ -218,14 +237,13 @@ def body_key(body: Any) -> tuple[Any, ...]:
     return found.fingerprint, *(constant.value.tobytes() for constant in found.constants)
 
 
-Rule = Callable[["MultiTraceWalk", Equation], tuple[Sequence[PaddedValue], PlannedEquation]]
+Rule = Callable[[Equation], Outcome]
 
 
 class MultiTraceWalk:
     """One walk over k traces.
 
-    ``rules``: primitive -> rule, which returns what is known of the results, and what becomes of
-    the equation.
+    ``rules``: primitive -> rule.
     """
 
     def __init__(self, rules: Mapping[str, Rule]) -> None:
@@ -259,7 +277,7 @@ class MultiTraceWalk:
         for eqns in zip(*(j.eqns for j in jaxprs), strict=True):
             operands, chosen = _operands(known, [eqn.invars for eqn in eqns])
             try:
-                outs, plan = self._equation(Equation(eqns, operands))
+                outs, plan = self._equation(Equation(eqns, operands, self))
             except NotPaddable as error:
                 error.add_note(f"in {str(eqns[0])[:200]}")
                 raise
@@ -277,10 +295,10 @@ class MultiTraceWalk:
             choices | chosen,
         )
 
-    def _equation(self, equation: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+    def _equation(self, equation: Equation) -> Outcome:
         rule = self._rules.get(equation.name)
         if rule is not None:
-            return rule(self, equation)
+            return rule(equation)
         if not equation.all_fixed():
             raise equation.refuse("has no rule for padded operands")
         equation.check_params()
@@ -289,7 +307,7 @@ class MultiTraceWalk:
             PaddedValue(tuple(fixed(sizes[0], k) for sizes in equation.out_sizes(i)))
             for i in range(len(equation.first.outvars))
         ]
-        return outs, PlannedEquation(equation.first)
+        return equation.made(outs)
 
 
 def _operands(

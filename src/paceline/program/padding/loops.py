@@ -14,10 +14,9 @@ from paceline.program.padding.elementwise import RULES as ELEMENTWISE
 from paceline.program.padding.emission import emit
 from paceline.program.padding.lockstep import (
     Equation,
-    MultiTraceWalk,
     NotPaddable,
+    Outcome,
     PaddedValue,
-    PlannedEquation,
     Rule,
     Symbol,
     WalkedJaxpr,
@@ -44,7 +43,7 @@ def _runner(body: WalkedJaxpr, given: Mapping[Symbol, Any]) -> Any:
     return lambda *operands: run(*given.values(), *operands)
 
 
-def _scan(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _scan(eqn: Equation) -> Outcome:
     eqn.check_params("jaxpr")
     params = eqn.params[0]
     n_consts, n_carry = jv.scan_counts(params)
@@ -52,13 +51,13 @@ def _scan(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], P
     rows = eqn.ins[n_consts + n_carry :]
     # All rows are as many as ``length`` says, so that their axis is not padded.
     inner = [PaddedValue(row.axes[1:], row.content) for row in rows]
-    body = walk.body([p["jaxpr"] for p in eqn.params], [*consts, *_carried(carry), *inner])
+    body = eqn.walk.body([p["jaxpr"] for p in eqn.params], [*consts, *_carried(carry), *inner])
     _meet(eqn, carry, body.outs[:n_carry])
     rounds = fixed(params["length"], eqn.traces)
     made = [PaddedValue((rounds, *value.axes), value.content) for value in body.outs[n_carry:]]
     outs = [*_carried(carry), *made]
     if not body.changed:
-        return outs, PlannedEquation(eqn.first, bodies=(body,))
+        return eqn.made(outs, bodies=(body,))
 
     def loop(given: Mapping[Symbol, Any], *operands: Any) -> Any:
         run = _runner(body, given)
@@ -77,21 +76,21 @@ def _scan(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], P
         )
         return [*carried, *made]
 
-    return outs, PlannedEquation(eqn.first, replacement=loop, bodies=(body,))
+    return eqn.made(outs, replacement=loop, bodies=(body,))
 
 
-def _while(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _while(eqn: Equation) -> Outcome:
     eqn.check_params("cond_jaxpr", "body_jaxpr")
     params = eqn.params[0]
     n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
     for_cond, for_body = eqn.ins[:n_cond], eqn.ins[n_cond : n_cond + n_body]
     carry = eqn.ins[n_cond + n_body :]
     carried = _carried(carry)
-    cond = walk.body([p["cond_jaxpr"] for p in eqn.params], [*for_cond, *carried])
-    body = walk.body([p["body_jaxpr"] for p in eqn.params], [*for_body, *carried])
+    cond = eqn.walk.body([p["cond_jaxpr"] for p in eqn.params], [*for_cond, *carried])
+    body = eqn.walk.body([p["body_jaxpr"] for p in eqn.params], [*for_body, *carried])
     _meet(eqn, carry, body.outs)
     if not (cond.changed or body.changed):
-        return carried, PlannedEquation(eqn.first, bodies=(cond, body))
+        return eqn.made(carried, bodies=(cond, body))
 
     def loop(given: Mapping[Symbol, Any], *operands: Any) -> Any:
         test, run = _runner(cond, given), _runner(body, given)
@@ -102,16 +101,17 @@ def _while(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], 
             list(operands[n_cond + n_body :]),
         )
 
-    return carried, PlannedEquation(eqn.first, replacement=loop, bodies=(cond, body))
+    return eqn.made(carried, replacement=loop, bodies=(cond, body))
 
 
-def _cond(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], PlannedEquation]:
+def _cond(eqn: Equation) -> Outcome:
     eqn.check_params("branches")
     counts = {len(p["branches"]) for p in eqn.params}
     if len(counts) > 1:
         raise NotPaddable("the traces differ: a choice has another number of branches")
     branches = [
-        walk.body([p["branches"][i] for p in eqn.params], eqn.ins[1:]) for i in range(counts.pop())
+        eqn.walk.body([p["branches"][i] for p in eqn.params], eqn.ins[1:])
+        for i in range(counts.pop())
     ]
     outs = list(branches[0].outs)
     for branch in branches[1:]:
@@ -120,14 +120,14 @@ def _cond(walk: MultiTraceWalk, eqn: Equation) -> tuple[Sequence[PaddedValue], P
         outs = [PaddedValue(a.axes, max(a.content, b.content)) for a, b in pairs]
     outs = [PaddedValue(value.axes, value.content) for value in outs]
     if not any(branch.changed for branch in branches):
-        return outs, PlannedEquation(eqn.first, bodies=tuple(branches))
+        return eqn.made(outs, bodies=tuple(branches))
 
     def choose(given: Mapping[Symbol, Any], which: Any, *operands: Any) -> Any:
         functions = [_runner(branch, given) for branch in branches]
         # An index may be a truth value, as ``lax.cond`` gives it.
         return lax.switch(which.astype("int32"), functions, *operands)
 
-    return outs, PlannedEquation(eqn.first, replacement=choose, bodies=tuple(branches))
+    return eqn.made(outs, replacement=choose, bodies=tuple(branches))
 
 
 #: All rules there are.
