@@ -1,4 +1,4 @@
-"""The progress bar of functions that people wrote for another loop."""
+"""The progress bar and notes of functions that people wrote for another loop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ProgressBar:
             sys.stderr.write(f"{line}\n")
 
     def show(self, n_done: int, n_left: int, more: str) -> None:
-        """Draws the bar where ``n_left`` functions have not begun; ``more`` is at its end."""
+        """Draws the bar; ``n_left`` functions have not begun, and ``more`` is at its end."""
         seconds = time.perf_counter() - self._began
         done = n_done / max(1, n_done + n_left) if n_left else n_done / max(n_done, self._n_all)
         bar = ("#" * int(done * _WIDTH)).ljust(_WIDTH, ".")
@@ -48,7 +48,7 @@ class ProgressBar:
             sys.stderr.flush()
 
     def say(self, text: str) -> None:
-        """Prints a note above the bar, also where the bar is not shown."""
+        """Prints a note above the bar, also if the bar is hidden."""
         say(text, self._speaker, "\r\x1b[K" if self._live else "")
 
 

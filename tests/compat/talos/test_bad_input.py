@@ -26,16 +26,17 @@ def returns(value):
 @pytest.mark.parametrize(
     ("value", "what"),
     [
-        (None, "returned nothing"),
-        (3, "returned a int"),
-        ((1, 2, 3), "returned a tuple"),
-        ((1, None), "returned a int for the history"),
-        (({}, None), r"never called model\.fit, so there is nothing to compare"),
-        ((keras.Sequential(), {"loss": [1.0]}), r"returned \(model, history\)"),
+        (None, "nothing"),
+        (3, "int"),
+        ((1, 2, 3), "tuple"),
+        ((1, None), "int in place of the history"),
+        (({}, None), r"no history of model\.fit"),
+        ((keras.Sequential(), {"loss": [1.0]}), r"\(model, history\)"),
     ],
 )
 def test_a_function_that_returns_something_else(value, what):
-    with pytest.raises(errors.TalosReturnError, match=rf"model: model\(\) {what}.*end it with"):
+    text = rf"model: model\(\) must return \(history, model\), got {what}\. End the function with"
+    with pytest.raises(errors.TalosReturnError, match=text):
         scan(model=returns(value))
 
 
@@ -45,7 +46,7 @@ def test_a_history_of_nothing():
         made.compile("sgd", "mse")
         return made.fit(x_train, y_train, epochs=0, verbose=0), made
 
-    with pytest.raises(errors.TalosReturnError, match="has an empty history"):
+    with pytest.raises(errors.TalosReturnError, match="got an empty history"):
         scan({"a": [1]}, model)
 
 
@@ -60,26 +61,26 @@ def test_a_function_that_always_raises(capsys):
         with pytest.raises(KeyError, match="lr") as raised:
             scan(params, model)
         first = min(params["a"])
-        note = f"model: {what}; the first, with {{'a': {first}}}, raised this"
+        note = f"{what}. The first one, with {{'a': {first}}}, raised this error"
         assert raised.value.__notes__ == [note]
     assert "permutation 0 failed, with {'a': 0}: KeyError: 'lr'" in capsys.readouterr().err
 
 
 def test_a_metric_that_is_no_list_of_numbers():
-    with pytest.raises(errors.TalosReturnError, match=r"returned 3 for 'loss' of the history"):
+    with pytest.raises(errors.TalosReturnError, match=r"'loss' in the history .*, got 3"):
         scan(model=returns(({"loss": 3}, None)))
 
 
 @pytest.mark.parametrize(
     ("params", "text"),
     [
-        ({}, "params: the dictionary is empty"),
-        ([1], "params: a list was given; pass a dictionary of lists"),
-        ({"lr": []}, r"params\['lr'\]: the list is empty; give at least one value"),
-        ({"lr": 0.1}, r"params\['lr'\]: 0.1 is neither a list .* write \[0.1\]"),
-        ({"lr": (1, 2)}, r"params\['lr'\]: \(1, 2\) is no \(start, end, steps\)"),
+        ({}, "params must have a parameter to vary, got an empty dictionary"),
+        ([1], "params must be a dictionary or a ParamSpace, got list. Pass a dictionary"),
+        ({"lr": []}, r"params\['lr'\] must have at least one value, got an empty list"),
+        ({"lr": 0.1}, r"params\['lr'\] must be a list .*, got 0.1. For one value, write \[0.1\]"),
+        ({"lr": (1, 2)}, r"params\['lr'\] must be \(start, end, steps\) .*, got \(1, 2\)"),
         ({"lr": (1, 1, 5)}, "two different numbers"),
-        ({"lr": ("a", "b", "c")}, "For values as they are, write a list"),
+        ({"lr": ("a", "b", "c")}, "To list the values themselves, write a list"),
     ],
 )
 def test_params(params, text):
@@ -90,25 +91,31 @@ def test_params(params, text):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"model": keras.Sequential()}, "model: a Sequential was given; pass a function"),
-        ({"model": "model"}, "model: a str was given"),
-        ({"model": lambda params: params}, r"model: <lambda>\(\) cannot be called with x_train"),
-        ({"resume": True}, "resume: there is no experiment_dir"),
-        ({"experiment_dir": "none", "resume": True}, r"resume: there is no .*metadata\.json"),
-        ({"stop_after": 0}, "stop_after: 0 is not a positive whole number"),
-        ({"val_split": 1.5}, "val_split: 1.5 is not between 0 and 1"),
-        ({"x_val": X}, "x_val, y_val: one was given"),
-        ({"random_method": "dice"}, "random_method: 'dice' is not one of uniform_mersenne"),
-        ({"fraction_limit": 0.001}, "fraction_limit, round_limit: 0.001 of 2 permutations"),
-        ({"time_limit": "soon"}, "time_limit: 'soon' is no date and time like"),
-        ({"boolean_limit": lambda p: False}, "boolean_limit: it is true for none"),
-        ({"reduction_method": "magic"}, "reduction_method: 'magic' is not one of correlation"),
-        ({"performance_target": 0.9}, "performance_target: 0.9 is no"),
-        ({"search_method": "up"}, "search_method: 'up' is not 'random'"),
-        ({"n_trials": 3}, "Scan: unknown argument 'n_trials'"),
+        (
+            {"model": keras.Sequential()},
+            "model must be a function, got Sequential. Pass a function",
+        ),
+        ({"model": "model"}, "model must be a function, got str"),
+        (
+            {"model": lambda params: params},
+            r"model must take x_train, .*, but <lambda>\(\) does not",
+        ),
+        ({"resume": True}, "resume needs experiment_dir"),
+        ({"experiment_dir": "none", "resume": True}, r"resume: .*metadata\.json is missing"),
+        ({"stop_after": 0}, "stop_after must be a positive integer, got 0"),
+        ({"val_split": 1.5}, "val_split must be at least 0 and below 1, got 1.5"),
+        ({"x_val": X}, "x_val and y_val belong together"),
+        ({"random_method": "dice"}, "random_method must be one of uniform_mersenne.*, got 'dice'"),
+        ({"fraction_limit": 0.001}, "fraction_limit and round_limit .*, got 0.001 of 2"),
+        ({"time_limit": "soon"}, "time_limit must be a date and time .*, got 'soon'"),
+        ({"boolean_limit": lambda p: False}, "boolean_limit must be true for some"),
+        ({"reduction_method": "magic"}, "reduction_method must be .*correlation.*, got 'magic'"),
+        ({"performance_target": 0.9}, "performance_target must be .*, got 0.9"),
+        ({"search_method": "up"}, "search_method must be 'random'.*, got 'up'"),
+        ({"n_trials": 3}, "Scan has no argument 'n_trials'"),
         (
             {"grid_downsample": 0.5, "fraction_limit": 0.1},
-            "grid_downsample: it is the older name of fraction_limit",
+            "grid_downsample is the older name of fraction_limit",
         ),
     ],
 )
@@ -119,24 +126,32 @@ def test_arguments(arguments, text, fresh_folder):
 
 
 def test_data_that_do_not_belong_together():
-    with pytest.raises(errors.TalosDataError, match="x has 90 examples and y has 89"):
+    with pytest.raises(
+        errors.TalosDataError, match="x and y must have the same number of examples, got 90 and 89"
+    ):
         talos.Scan(X, Y[:-1], {"a": [1]}, no_training, "test")
-    with pytest.raises(errors.TalosTypeError, match="set multi_input=True"):
+    with pytest.raises(errors.TalosTypeError, match="or multi_input=True"):
         talos.Scan([X, X], Y, {"a": [1]}, no_training, "test")
 
 
 def test_a_strategy_that_is_not_there():
-    with pytest.raises(errors.TalosParamsError, match=r"needs talos_strategy\.py here"):
+    with pytest.raises(
+        errors.TalosParamsError, match=r"needs talos_strategy\.py in the working folder"
+    ):
         scan(reduction_method="local_strategy")
 
 
 def test_a_metric_that_is_not_there():
-    with pytest.raises(errors.TalosParamsError, match="reduction_metric: 'f1' is not one of"):
+    with pytest.raises(
+        errors.TalosParamsError, match="reduction_metric must be one of .*, got 'f1'"
+    ):
         scan(
             {"a": [1, 2, 3, 4]},
             reduction_method="pearson",
             reduction_interval=3,
             reduction_metric="f1",
         )
-    with pytest.raises(errors.TalosParamsError, match="performance_target: 'f1' is not one of"):
+    with pytest.raises(
+        errors.TalosParamsError, match="performance_target must be one of .*, got 'f1'"
+    ):
         scan(performance_target=["f1", 0.5, False])

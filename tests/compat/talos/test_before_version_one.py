@@ -40,7 +40,7 @@ def test_a_file_of_the_user_s_stays(capsys):
     Path("iris_2.csv").write_text("sepal,petal\n1,2\n")
     scan_of(model=no_training, dataset_name="iris_2")
     assert Path("iris_2.csv").read_text() == "sepal,petal\n1,2\n"
-    assert "iris_2.csv is no log of a scan, and stays as it is" in capsys.readouterr().err
+    assert "iris_2.csv is not the log of a scan and stays as it is" in capsys.readouterr().err
 
 
 def test_evaluate_takes_the_mode_or_nothing_and_a_number_of_a_model(scan):
@@ -48,7 +48,7 @@ def test_evaluate_takes_the_mode_or_nothing_and_a_number_of_a_model(scan):
     now = evaluate(X, Y, "multi_label", "val_acc", model_id=1, seed=1)
     assert evaluate(X, Y, model_id=1, folds=5, seed=1) == now
     assert evaluate(X, Y, 1, mode="multi_label", metric="val_acc", seed=1) == now
-    with pytest.raises(TalosParamsError, match="task: 'many' is not one of"):
+    with pytest.raises(TalosParamsError, match="task must be one of .*, got 'many'"):
         evaluate(X, Y, mode="many")
 
 
@@ -56,7 +56,7 @@ def test_predict_is_told_its_task_first(scan):
     told, asked = ta.Predict(scan, task="multi_label"), ta.Predict(scan)
     want = asked.predict_classes(X, task="multi_label", model_id=0)
     np.testing.assert_array_equal(told.predict_classes(X, model_id=0), want)
-    with pytest.raises(TalosParamsError, match="task: 'many' is not one of"):
+    with pytest.raises(TalosParamsError, match="task must be one of .*, got 'many'"):
         ta.Predict(scan, task="many")
 
 

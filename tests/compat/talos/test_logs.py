@@ -63,7 +63,7 @@ def test_losses_of_keras_are_minimised(metric):
 
 def test_a_metric_that_nobody_knows_needs_a_direction():
     text = NEW.replace("val_loss", "val_perplexity")
-    with pytest.raises(errors.TalosParamsError, match="give 'min:val_perplexity' or 'max:val_perp"):
+    with pytest.raises(errors.TalosParamsError, match="Pass 'min:val_perplexity' or 'max:val_perp"):
         study_of(text, objective="val_perplexity")
     assert not Path("runs").exists()
     assert study_of(text, objective="min:val_perplexity").trials.best.value == 0.2
@@ -116,17 +116,17 @@ def test_params_may_be_named():
 @pytest.mark.parametrize(
     ("text", "arguments", "why"),
     [
-        (None, {}, r"path: there is no file scan\.csv"),
-        ("", {}, r"path: scan\.csv is no table"),
-        ("loss,lr\n", {}, r"path: scan\.csv has no rows"),
-        ("a,b\n1,2\n", {}, r"path: scan\.csv is no log of a scan"),
+        (None, {}, r"path must be an existing file, got scan\.csv"),
+        ("", {}, r"path must be a table .*, got scan\.csv"),
+        ("loss,lr\n", {}, r"got scan\.csv, which has no rows"),
+        ("a,b\n1,2\n", {}, r"path must be the log of a scan, got scan\.csv"),
         ("round_epochs,loss,val_loss\n1,2,3\n", {}, "has no parameters after its metrics"),
-        (OLD, {"objective": "f1"}, "objective: 'f1' is not one of"),
-        (OLD, {"params": ["rate"]}, "params: 'rate' is not one of"),
+        (OLD, {"objective": "f1"}, "objective must be one of .*, got 'f1'"),
+        (OLD, {"params": ["rate"]}, "params must be one of .*, got 'rate'"),
         (
             "loss,lr\n1.0,2.0\n",
             {"params": ["lr"]},
-            "neither val_acc nor val_loss; name one of loss",
+            "neither val_acc nor val_loss. Pass one of loss",
         ),
     ],
 )
@@ -140,7 +140,7 @@ def test_what_is_no_log(text, arguments, why):
 
 def test_a_study_is_not_written_twice():
     study_of(OLD)
-    with pytest.raises(StudyError, match="there is a study 'scan' already"):
+    with pytest.raises(StudyError, match="study must be a new name, got 'scan'"):
         study_of(OLD)
 
 

@@ -75,11 +75,15 @@ def test_sources(trained):
     values = talos.Analyze(trained).best_params("val_acc", [])[0]
     row = trained.data.sort_values("val_acc", ascending=False, kind="stable").iloc[0]
     assert values.tolist() == [row["first_neuron"], row["dropout"], row["lr"], 0]
-    with pytest.raises(errors.TalosDataError, match=r"there is no file nowhere\.csv"):
+    with pytest.raises(
+        errors.TalosDataError, match=r"source must be an existing file, got nowhere\.csv"
+    ):
         talos.Analyze("nowhere.csv")
-    with pytest.raises(errors.TalosTypeError, match="source: a int was given"):
+    with pytest.raises(
+        errors.TalosTypeError, match="source must be a Scan, a table or a path, got int"
+    ):
         talos.Analyze(3)
-    with pytest.raises(errors.TalosDataError, match="it has no rows"):
+    with pytest.raises(errors.TalosDataError, match="source has no rows"):
         talos.Analyze(trained.data.head(0))
 
 
@@ -119,9 +123,9 @@ def test_a_model_is_scored_on_parts(trained):
     assert found == pytest.approx(expected)
     one = talos.Evaluate(trained).evaluate(X, Y, "multi_class", "val_acc", model_id=2, folds=1)
     assert len(one) == 1
-    with pytest.raises(errors.TalosParamsError, match="task: 'guess' is not one of binary"):
+    with pytest.raises(errors.TalosParamsError, match="task must be one of binary.*, got 'guess'"):
         talos.Evaluate(trained).evaluate(X, Y, "guess", "val_acc")
-    with pytest.raises(errors.TalosDataError, match="folds: 0 is not"):
+    with pytest.raises(errors.TalosDataError, match="folds must be an integer from 1 to 90, got 0"):
         talos.Evaluate(trained).evaluate(X, Y, "multi_class", "val_acc", folds=0)
 
 
@@ -186,7 +190,7 @@ def test_what_was_deployed_is_restored(trained, package):
     np.testing.assert_array_equal(found.y, Y)
     assert talos.Predict(found).predict(X[:3]).shape == (3, 3)
     assert talos.Reporting(found).rounds() == 4
-    with pytest.raises(errors.TalosModelError, match="it holds the model of row"):
+    with pytest.raises(errors.TalosModelError, match="model_id must be .*, got 99"):
         talos.Evaluate(found).evaluate(X, Y, "multi_class", None, model_id=99)
 
 
@@ -266,13 +270,17 @@ def test_names_that_point_outside_are_not_followed(package, tmp_path):
 
 
 def test_no_package(package, tmp_path):
-    with pytest.raises(errors.TalosDataError, match=r"there is no file nowhere\.zip"):
+    with pytest.raises(
+        errors.TalosDataError, match=r"path_to_zip must be an existing file, got nowhere\.zip"
+    ):
         talos.Restore("nowhere.zip")
     (tmp_path / "text.zip").write_text("text")
-    with pytest.raises(errors.TalosDataError, match=r"text\.zip is no zip file that Deploy wrote"):
+    with pytest.raises(
+        errors.TalosDataError, match=r"must be a zip file that Deploy wrote, got .*text\.zip"
+    ):
         talos.Restore(tmp_path / "text.zip")
     other = rewritten(package, tmp_path / "other.zip", lambda files: {"a.txt": b""})
-    with pytest.raises(errors.TalosDataError, match="is no zip file that Deploy wrote"):
+    with pytest.raises(errors.TalosDataError, match="must be a zip file that Deploy wrote"):
         talos.Restore(other)
 
 

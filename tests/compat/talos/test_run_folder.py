@@ -123,7 +123,7 @@ def fewer(params):
 )
 def test_a_limit_that_has_changed_is_named(before, after, name):
     scan({"a": [1, 2, 3]}, experiment_dir="run", stop_after=1, **before)
-    with pytest.raises(TalosDataError, match=f"resume: the hash of {name} is another one"):
+    with pytest.raises(TalosDataError, match=f"resume: the hash of {name} differs"):
         scan({"a": [1, 2, 3]}, experiment_dir="run", resume=True, **after)
 
 
@@ -182,15 +182,17 @@ def test_two_scans_of_one_second_have_a_folder_each():
 
 def test_what_may_not_go_on(fresh_folder):
     scan({"a": [1, 2]}, experiment_dir="run", stop_after=1)
-    with pytest.raises(FolderNotEmptyError, match=r"run is not empty.*resume=True"):
+    with pytest.raises(
+        FolderNotEmptyError, match=r"experiment_dir must be an empty folder, got .*run.*resume=True"
+    ):
         scan({"a": [1, 2]}, experiment_dir="run")
-    with pytest.raises(TalosDataError, match="resume: the hash of params is another one"):
+    with pytest.raises(TalosDataError, match="resume: the hash of params differs"):
         scan({"a": [1, 3]}, experiment_dir="run", resume=True)
 
     def other(*arguments):
         return {"loss": [0.0]}, None
 
-    with pytest.raises(TalosDataError, match="resume: the hash of model is another one"):
+    with pytest.raises(TalosDataError, match="resume: the hash of model differs"):
         scan({"a": [1, 2]}, other, experiment_dir="run", resume=True)
 
 
@@ -198,19 +200,27 @@ def test_what_may_not_go_on(fresh_folder):
     ("name", "content", "text"),
     [
         ("metadata.json", "{", "is damaged"),
-        ("metadata.json", "[]", "it is no JSON object"),
-        ("metadata.json", '{"identity": {}}', "was not written by Paceline"),
-        ("checkpoint.json", None, r"there is no .*checkpoint\.json"),
-        ("checkpoint.json", '{"numbers": [0, 7]}', "numbers is no list of numbers below 2"),
+        ("metadata.json", "[]", "it is not a JSON object"),
+        ("metadata.json", '{"identity": {}}', "Paceline did not write .*metadata.json"),
+        ("checkpoint.json", None, r"checkpoint\.json is missing"),
+        (
+            "checkpoint.json",
+            '{"numbers": [0, 7]}',
+            "numbers in checkpoint.json must be a list of integers below 2",
+        ),
         ("checkpoint.json", '{"numbers": [0, 0], "begun": [0], "left": [1]}', "names .* twice"),
-        ("checkpoint.json", '{"numbers": [0, 1], "begun": [true], "left": []}', "begun is no list"),
-        ("checkpoint.json", '{"numbers": [0, 1], "begun": [1], "left": []}', "does not belong to"),
+        (
+            "checkpoint.json",
+            '{"numbers": [0, 1], "begun": [true], "left": []}',
+            "begun in checkpoint.json must be a list",
+        ),
+        ("checkpoint.json", '{"numbers": [0, 1], "begun": [1], "left": []}', "does not match"),
         ("checkpoint.json", "[" * 100_000, "is damaged"),
         ("round_data.jsonl", "nonsense\n", "is damaged"),
-        ("round_data.jsonl", "3\n", "a line is no JSON object"),
+        ("round_data.jsonl", "3\n", "a line is not a JSON object"),
         ("round_data.jsonl", '{"row": -1, "round_index": 0}\n', r"a line .* is damaged"),
         ("round_data.jsonl", '{"row": 0, "round_index": 0, "history": 3}\n', "is damaged"),
-        ("round_data.jsonl", None, r"there is no .*round_data\.jsonl"),
+        ("round_data.jsonl", None, r"round_data\.jsonl is missing"),
     ],
 )
 def test_damaged_files(name, content, text):

@@ -21,8 +21,8 @@ class Analyze:
         source: A ``Scan``, a ``Restore``, a table, or the path of an experiment's log.
 
     Raises:
-        TalosTypeError: ``source`` is none of these.
-        TalosDataError: There is no such file, or it has no row.
+        TalosTypeError: ``source`` is something else.
+        TalosDataError: The file does not exist, or has no row.
     """
 
     def __init__(self, source: Any = None) -> None:
@@ -32,7 +32,7 @@ class Analyze:
         self._parameters = None if parameters is None else list(parameters.values())
         self.data: Any = _table(source)
         if self.data.empty:
-            raise TalosDataError("source: it has no rows, so there is nothing to report.")
+            raise TalosDataError("source has no rows to report. Pass a scan with results.")
 
     # -- numbers -----------------------------------------------------------------------------------
 
@@ -180,17 +180,8 @@ class Analyze:
         )
         for axes, (name, part) in zip(grid[0], panels, strict=True):
             means = part.groupby([x] if hue is None else [x, hue], dropna=False)[y].mean()
-            frame = means.to_frame() if hue is None else means.unstack()
-            width = 0.8 / frame.shape[1]
-            for at, label in enumerate(frame.columns):
-                places = np.arange(len(frame)) + at * width
-                axes.bar(places, frame[label], width, label=str(label))
-            axes.set_xticks(np.arange(len(frame)) + 0.4 - width / 2, [str(i) for i in frame.index])
-            axes.set_xlabel(x)
-            axes.set_title("" if col is None else f"{col} = {name}")
-            if hue is not None:
-                axes.legend(title=hue)
-        grid[0][0].set_ylabel(y)
+            bars = means if hue is None else means.unstack()
+            bars.plot.bar(ax=axes, rot=0, ylabel=y, title="" if col is None else f"{col} = {name}")
         return figure
 
     def plot_kde(self, x: str = "val_acc", y: str | None = None) -> Any:
@@ -203,8 +194,8 @@ class Analyze:
         low, high = points.min(axis=1), points.max(axis=1)
         if n_points <= n_axes or (low == high).any():
             raise ValueError(
-                f"plot_kde: {n_points} permutations with these values have no density; it takes "
-                "more of them, and different values."
+                f"plot_kde needs more permutations with different values, got {n_points}. Plot "
+                "another metric, or try more permutations."
             )
         margin = 0.2 * (high - low)
         lines = [np.linspace(a - m, b + m, 100) for a, b, m in zip(low, high, margin, strict=True)]
@@ -248,15 +239,15 @@ def _table(source: Any) -> Any:
         path = Path(source)
         if not path.is_file():
             raise TalosDataError(
-                f"source: there is no file {path}; pass a Scan, or the path of its log."
+                f"source must be an existing file, got {path}. Pass a Scan, or the path of its log."
             )
         return read_table(path)
     data = getattr(source, "data", None)
     if isinstance(data, pd.DataFrame):
         return data
     raise TalosTypeError(
-        f"source: a {type(source).__name__} was given; pass a Scan, a table, or the path of an "
-        "experiment's log."
+        f"source must be a Scan, a table or a path, got {type(source).__name__}. Pass a Scan, or "
+        "the path of its log."
     )
 
 
@@ -266,7 +257,7 @@ def pyplot() -> Any:
         return importlib.import_module("matplotlib.pyplot")
     except ImportError as error:
         raise MissingExtraError(
-            'plots: matplotlib is not installed; pip install "paceline[plots]"'
+            'plots need matplotlib, which is not installed: pip install "paceline[plots]"'
         ) from error
 
 

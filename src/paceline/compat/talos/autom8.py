@@ -37,8 +37,8 @@ class AutoParams:
     Args:
         params: A dictionary to begin with; None: an empty one.
         task: "binary", "multi_class", "multi_label" or "continuous".
-        replace: Whether parameters that ``params`` has already are replaced.
-        auto: Whether all parameters are filled in at once.
+        replace: Whether parameters that ``params`` has are replaced.
+        auto: Whether all parameters are added at once.
         network: Whether recurrent and convolutional networks are among the values.
         resample_params: Number of values of each parameter, or False for all of them.
 
@@ -154,7 +154,9 @@ class AutoParams:
     def resample_params(self, n: int) -> None:
         """Keeps n values of each parameter, spread evenly over all its values."""
         if n < 1:
-            raise TalosParamsError(f"resample_params: {n!r} is not a positive whole number.")
+            raise TalosParamsError(
+                f"resample_params must be a positive integer, got {n!r}. Pass 1 or more."
+            )
         for name, values in self.params.items():
             at = np.linspace(0, len(values) - 1, min(n, len(values)), dtype=int)
             self.params[name] = [values[i] for i in at]
@@ -169,7 +171,10 @@ class AutoParams:
         self, name: str, low: int, high: int | None, steps: int | None, auto: list[int]
     ) -> None:
         if (high is None) != (steps is None):
-            raise TalosParamsError(f"{name}: give the greatest value and steps, or neither.")
+            raise TalosParamsError(
+                f"{name} needs the greatest value and steps, and only one was passed. Pass both, "
+                "or neither."
+            )
         self._put(name, auto if high is None else list(range(low, high, steps or 1)))
 
 
@@ -211,7 +216,9 @@ class AutoModel:
             start = params["kernel_initializer"]
             model.add(layers.Dense(width, activation="relu", kernel_initializer=start))
         else:
-            raise TalosParamsError(f"network: {network!r} is not one of {', '.join(_NETWORKS)}.")
+            raise TalosParamsError(
+                f"network must be one of {', '.join(_NETWORKS)}, got {network!r}."
+            )
         model.add(layers.Dropout(params["dropout"]))
         activation, last = output_layer(self.task, params["last_activation"], y_train, y_val)
         hidden_layers(model, params, last)
@@ -226,7 +233,7 @@ class AutoScan:
     Args:
         task: "binary", "multi_class", "multi_label" or "continuous".
         experiment_name: Folder of the experiment.
-        max_param_values: Number of values of each parameter, if ``start`` is not given ``params``.
+        max_param_values: Number of values of each parameter, if ``start`` gets no ``params``.
     """
 
     def __init__(
@@ -266,28 +273,10 @@ def AutoPredict(  # noqa: N802 - what users write
     model_factory: Any = None,
     average: str | None = None,
 ) -> Scan:
-    """Predicts with the model of a scan that does best on other data.
+    """Predicts ``x_pred`` with the model of a scan that scores best on ``x_val`` and ``y_val``.
 
-    The models are scored as ``Scan.evaluate_models`` does it.
-
-    Args:
-        scan_object: The scan.
-        x_val: Features of the examples that models are scored on.
-        y_val: Targets of these examples.
-        x_pred: Features of the examples to predict.
-        task: "binary", "multi_class", "multi_label" or "continuous".
-        metric: The models that are best in this metric of the scan are scored.
-        n_models: Number of models to score.
-        folds: Number of parts of the data that each model is scored on.
-        shuffle: Whether examples are shuffled before.
-        asc: Whether low values of the metric are better.
-        custom_objects: Name -> class or function, for Keras to load models.
-        model_factory: Has no effect: Keras models need none.
-        average: How F1 is averaged over classes; None: binary or macro.
-
-    Returns:
-        The scan, with ``preds_model``, ``preds_probabilities``, ``preds_classes`` and
-        ``preds_parameters``.
+    Returns the scan, with ``preds_model``, ``preds_probabilities``, ``preds_classes`` and
+    ``preds_parameters``. The other arguments are those of ``Scan.evaluate_models``.
     """
     given: tuple[Any, ...] = (x_val, y_val, task, n_models, metric, folds, shuffle, asc)
     evaluate_models(scan_object, *given, custom_objects=custom_objects, average=average)
@@ -306,5 +295,5 @@ def AutoPredict(  # noqa: N802 - what users write
 def _task(task: str) -> str:
     task = _TASKS.get(task, task)
     if task not in _LOSSES:
-        raise TalosParamsError(f"task: {task!r} is not one of {', '.join(_LOSSES)}.")
+        raise TalosParamsError(f"task must be one of {', '.join(_LOSSES)}, got {task!r}.")
     return task

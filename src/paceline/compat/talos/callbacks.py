@@ -36,7 +36,7 @@ class ExperimentLog(keras.callbacks.Callback):
         self.final_out: list[dict[str, Any]] = []
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Begins a new log when a fit begins."""
+        """Starts a new log when a fit begins."""
         self.final_out = []
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -53,7 +53,7 @@ class ExperimentLog(keras.callbacks.Callback):
 
 
 class PowerDraw(keras.callbacks.Callback):
-    """Notes the power that the GPU draws, in watts, at the beginning and the end of each epoch.
+    """Records the power that the GPU draws, in watts, at the start and the end of each epoch.
 
     In a pack, that is the power for all permutations of the pack together.
 
@@ -73,7 +73,7 @@ class PowerDraw(keras.callbacks.Callback):
         self.log: dict[str, list[float]] = {}
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Begins new lists when a fit begins."""
+        """Starts new lists when a fit begins."""
         self.log = {"epoch_begin": [], "epoch_end": [], "seconds": []}
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -99,8 +99,8 @@ class PowerDraw(keras.callbacks.Callback):
             )
         except (OSError, subprocess.CalledProcessError) as error:
             raise MissingExtraError(
-                "PowerDraw: nvidia-smi does not answer; it comes with NVIDIA's driver, or pass "
-                "provider=, a function that returns watts."
+                "PowerDraw needs nvidia-smi, which does not answer. Install NVIDIA's driver, or "
+                "pass provider=, a function that returns watts."
             ) from error
         return float(done.stdout.strip())
 

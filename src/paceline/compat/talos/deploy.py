@@ -1,4 +1,4 @@
-"""The zip file of a scan's best model and results: ``Deploy`` writes it, ``Restore`` reads it."""
+"""The zip file with a scan's best model and results: ``Deploy`` writes it, ``Restore`` reads it."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _README = """\
     restored = talos.Restore("{name}.zip")
     restored.model.predict(...)
 
-{name}_model.keras    the whole model: keras.models.load_model reads it
-{name}_model.json     its architecture, {name}_model.h5 its weights, apart
-{name}_params.json    the values that were tried; {name}_details.json, .txt what was done
-{name}_results.csv    a row for each permutation; {name}_history.json their epochs
-{name}_x.npz, _y.npz  some examples; as .csv where they are tables
+{name}_model.keras    The whole model. keras.models.load_model reads it.
+{name}_model.json     Its architecture. {name}_model.h5 has its weights.
+{name}_params.json    The values that were tried. {name}_details.json and .txt have the settings.
+{name}_results.csv    A row for each permutation. {name}_history.json has their epochs.
+{name}_x.npz, _y.npz  Some examples, also as .csv if they are tables.
 """
 
 
@@ -44,9 +44,9 @@ class Deploy:
 
     Args:
         scan_object: A ``Scan``.
-        model_name: Path of the file, with or without ".zip"; the names of the files in it begin
+        model_name: Path of the file, with or without ".zip". The names of the files in it begin
             with its last part.
-        metric: The model is the one that is best in this column of the scan's ``data``.
+        metric: The model is the best one in this column of the scan's ``data``.
         asc: Whether low values of the metric are better.
         saved: Whether the model is loaded from the file that the scan saved; else from memory.
         custom_objects: Name -> class or function, for Keras to load the model.
@@ -58,7 +58,7 @@ class Deploy:
         model: The model.
 
     Raises:
-        TalosModelError: The model is no Keras model, or was not kept.
+        TalosModelError: The model is not a Keras model, or was not kept.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class Deploy:
         self.model = scan_object.activate(self.best_model, saved, custom_objects)
         if not isinstance(self.model, keras.Model):
             raise TalosModelError(
-                f"model: a {type(self.model).__name__} is no Keras model, and Paceline writes no "
-                "pickles; save scan.best_model(...) by the means of its package."
+                f"model must be a Keras model, got {type(self.model).__name__}. Paceline writes no "
+                "pickles. Save scan.best_model(...) with the package of the model."
             )
         path = Path(model_name)
         path = path if path.suffix == ".zip" else path.with_name(path.name + ".zip")
@@ -126,8 +126,7 @@ class Deploy:
 def _examples(name: str, data: Any) -> dict[str, bytes]:
     """The files with the first examples: arrays and, if they make one table, also Talos' CSV.
 
-    An array of objects is written as text, because an archive of objects can run code when it is
-    read.
+    An array of objects is written as text, because reading an archive of objects can run code.
     """
     if not isinstance(data, dict):
         data = {str(i): part for i, part in enumerate(data if is_several(data) else [data])}
@@ -159,8 +158,8 @@ def _plain(value: Any) -> Any:
 class Restore:
     """A deployed model and its results.
 
-    No code of the file is run. Keras' safe mode refuses models that would run code. Arrays of
-    objects, which Talos pickles, are refused when they are asked for.
+    Reading the file runs no code. Keras' safe mode refuses models that would run code. Arrays of
+    objects, which Talos pickles, raise an error when you read them.
 
     Args:
         path_to_zip: Path of the file.
@@ -199,30 +198,21 @@ class Restore:
 
     @property
     def params(self) -> Any:
-        """The params dictionary of the scan; functions of the user's own are their names.
+        """The params dictionary of the scan, with the names of your own functions in their place.
 
-        Raises:
-            TalosDataError: The dictionary is pickled, or is not what ``Deploy`` writes.
+        Raises TalosDataError if the dictionary is pickled, or not what ``Deploy`` writes.
         """
         text = self._text("params.json")
         return portable.decode(json.loads(text)) if text else self._array("params.npy", "params")
 
     @property
     def x(self) -> Any:
-        """Features of some examples: an array, or a table that Talos wrote.
-
-        Raises:
-            TalosDataError: They are pickled.
-        """
+        """Features of some examples: an array, or a table of Talos; TalosDataError for pickles."""
         return self._examples("x")
 
     @property
     def y(self) -> Any:
-        """Targets of the examples in ``x``: an array, or a table that Talos wrote.
-
-        Raises:
-            TalosDataError: They are pickled.
-        """
+        """Targets of these examples: an array, or a table of Talos; TalosDataError for pickles."""
         return self._examples("y")
 
     def best_row(self, metric: str | None = None, asc: bool = False) -> int:
@@ -233,7 +223,8 @@ class Restore:
         """Returns the model; the file has only one."""
         if row != self._row:
             raise TalosModelError(
-                f"model_id: {row} is not in {self.path}; it holds the model of row {self._row}."
+                f"model_id must be {self._row}, the only row with a model in {self.path}, got "
+                f"{row}."
             )
         return self.model
 
@@ -253,7 +244,10 @@ class Restore:
     def _results(self) -> pd.DataFrame:
         text = self._text("results.csv")
         if text is None:
-            raise TalosDataError(f"path_to_zip: {self.path} has no {self._prefix}results.csv.")
+            raise TalosDataError(
+                f"path_to_zip: {self.path} has no {self._prefix}results.csv. Pass a file that "
+                "Deploy wrote."
+            )
         table = read_table(io.StringIO(text))
         return table.loc[:, ~table.columns.astype(str).str.startswith("Unnamed:")]
 
@@ -274,14 +268,14 @@ class Restore:
     def _array(self, file: str, name: str) -> Any:
         content = self._files.get(self._prefix + file)
         if content is None:
-            raise TalosDataError(f"{name}: {self.path} has none.")
+            raise TalosDataError(f"{name} is missing from {self.path}.")
         try:
             return np.load(io.BytesIO(content), allow_pickle=False)
         except ValueError as error:
             raise TalosDataError(
                 f"{name}: {self._prefix}{file} in {self.path} is pickled, and reading it can run "
-                "any code that its author put there. If you trust the author, unpack it and read "
-                f"it yourself: numpy.load({file!r}, allow_pickle=True).item()"
+                "any code of its author. If you trust the author, unpack the file and read "
+                f"{file} yourself: numpy.load({file!r}, allow_pickle=True).item()"
             ) from error
 
     def _model(self, custom_objects: dict[str, Any] | None) -> Any:
@@ -296,7 +290,9 @@ class Restore:
                         return kept_models.load(path, custom_objects, what)
                 config = self._text("model.json")
                 if config is None:
-                    raise TalosModelError(f"path_to_zip: there is no model in {self.path}.")
+                    raise TalosModelError(
+                        f"path_to_zip: {self.path} has no model. Pass a file that Deploy wrote."
+                    )
                 model = kept_models.from_json(config, custom_objects, what)
                 kept_models.load_weights(model, self._files.get(f"{self._prefix}model.h5", b""))
                 return model
@@ -304,9 +300,8 @@ class Restore:
                 raise
             except Exception as error:
                 raise TalosModelError(
-                    f"path_to_zip: Keras cannot read {what}: "
-                    f"{type(error).__name__}: {error}. Classes and functions of your own go into "
-                    "custom_objects."
+                    f"path_to_zip: Keras cannot read {what}: {type(error).__name__}: {error}. Pass "
+                    "your own classes and functions as custom_objects."
                 ) from error
 
 
@@ -320,9 +315,9 @@ def _contents(path: Path) -> dict[str, bytes]:
                 if not each.is_dir()
             }
     except FileNotFoundError:
-        raise TalosDataError(f"path_to_zip: there is no file {path}.") from None
+        raise TalosDataError(f"path_to_zip must be an existing file, got {path}.") from None
     except (zipfile.BadZipFile, OSError) as error:
-        raise TalosDataError(f"path_to_zip: {path} is no zip file that Deploy wrote.") from error
+        raise _not_deployed(path) from error
 
 
 def _prefix(files: dict[str, bytes], path: str) -> str:
@@ -331,5 +326,9 @@ def _prefix(files: dict[str, bytes], path: str) -> str:
         return ""
     ends = [name for name in files if name.endswith("_results.csv")]
     if len(ends) != 1:
-        raise TalosDataError(f"path_to_zip: {path} is no zip file that Deploy wrote.")
+        raise _not_deployed(path)
     return ends[0].removesuffix("results.csv")
+
+
+def _not_deployed(path: str | Path) -> TalosDataError:
+    return TalosDataError(f"path_to_zip must be a zip file that Deploy wrote, got {path}.")

@@ -1,7 +1,7 @@
 """Errors under the names of Talos; each is a ``PacelineError`` too.
 
-Talos 2 raises Python's ValueError and TypeError where Talos 1 had errors of its own, so these are
-both: code that catches either goes on to work.
+Talos 1 has its own errors, and Talos 2 raises Python's ValueError and TypeError. These errors are
+both, so code that catches either still works.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from paceline.errors import BuildError, DataError, UsageError
 
 
 class TalosParamsError(UsageError, ValueError):
-    """Raised if the params dictionary, or a limit, lacks something or cannot work."""
+    """Raised for a params dictionary or a limit that cannot work."""
 
 
 class TalosTypeError(UsageError, TypeError):
@@ -30,4 +30,4 @@ class TalosDataError(DataError, ValueError):
 
 
 class FolderNotEmptyError(TalosDataError, FileExistsError):
-    """Raised for a folder of a new scan that holds something already."""
+    """Raised if the folder of a new scan is not empty."""

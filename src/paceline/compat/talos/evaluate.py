@@ -1,4 +1,4 @@
-"""``Evaluate`` and ``Predict``: the models of a scan on other data, whole or split into parts."""
+"""``Evaluate`` and ``Predict``: the models of a scan on other data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TASKS = ("binary", *_MULTI_CLASS, "multi_label", *_INDEPENDENT, *_CONTINUOUS)
 
 
 class ScanResults(Protocol):
-    """A ``Scan`` or a ``Restore``; where metrics are compared, ``asc``: low values are better."""
+    """A ``Scan`` or a ``Restore``; ``asc``: low values of a metric are better."""
 
     data: pd.DataFrame  # a row for each permutation that trained
 
@@ -79,11 +79,11 @@ class Evaluate:
             x: Features [N, ...].
             y: Targets [N, ...].
             task: "binary", "multi_class", "multi_label" or "continuous"; None: "multi_label", as
-                before version 1. (There a ``model_id`` stood in this place.)
-            metric: The model is the one that is best in this column of the scan's ``data``.
+                before version 1. An integer is a ``model_id``, which stood here in old versions.
+            metric: The model is the best one in this column of the scan's ``data``.
             model_id: Number of a row of ``data``: its model is scored instead.
             folds: Number of parts.
-            shuffle: Whether examples are shuffled before.
+            shuffle: Whether examples are shuffled first.
             asc: Whether low values of the metric are better.
             saved: Whether the model is loaded from the file that the scan saved; else from memory.
             custom_objects: Name -> class or function, for Keras to load the model.
@@ -92,7 +92,7 @@ class Evaluate:
             average: How F1 is averaged over classes; None: binary or macro.
             model_factory: Has no effect: Keras models need none.
             seed: Decides how examples are shuffled.
-            mode: What ``task`` was called before version 1; "regression" is "continuous".
+            mode: The name of ``task`` before version 1; "regression" is "continuous".
 
         Returns:
             A score for each part: the mean absolute error for "continuous", else F1.
@@ -127,21 +127,8 @@ def evaluate_models(
 ) -> None:
     """Scores the best models of a scan, and adds mean and deviation as columns to its ``data``.
 
-    Args:
-        scan: The scan.
-        x_val: Features [N, ...].
-        y_val: Targets [N, ...].
-        task: "binary", "multi_class", "multi_label" or "continuous".
-        n_models: Number of models to score.
-        metric: The models that are best in this column of ``data`` are scored.
-        folds: Number of parts of the data that each model is scored on.
-        shuffle: Whether examples are shuffled before.
-        asc: Whether low values of the metric are better.
-        saved: Whether models are loaded from the files that the scan saved; else from memory.
-        custom_objects: Name -> class or function, for Keras to load models.
-        average: How F1 is averaged over classes; None: binary or macro.
-        multi_input: Whether ``x_val`` is a list of arrays; None: told from its type.
-        seed: Decides how examples are shuffled.
+    The models are the ``n_models`` best ones in the column ``metric``. ``multi_input=None`` goes by
+    the type of ``x_val``. The other arguments are those of ``Evaluate.evaluate``.
     """
     several = isinstance(x_val, list) if multi_input is None else multi_input
     scoring = Scoring(x_val, y_val, task, several, folds, shuffle, average, seed)
@@ -161,8 +148,7 @@ class Predict:
 
     Args:
         scan_object: A ``Scan`` or a ``Restore``.
-        task: What ``predict_classes`` predicts if it is not told; before version 1 it was said
-            here.
+        task: The default task of ``predict_classes``, as before version 1.
     """
 
     def __init__(self, scan_object: ScanResults, task: str = "multi_class") -> None:
@@ -185,7 +171,7 @@ class Predict:
 
         Args:
             x: Features [N, ...].
-            metric: The model is the one that is best in this column of the scan's ``data``.
+            metric: The model is the best one in this column of the scan's ``data``.
             asc: Whether low values of the metric are better.
             model_id: Number of a row of ``data``: its model predicts instead.
             saved: Whether the model is loaded from the file that the scan saved; else from memory.
@@ -208,17 +194,9 @@ class Predict:
         custom_objects: dict[str, Any] | None = None,
         model_factory: Any = None,
     ) -> np.ndarray:
-        """Returns the classes that a model predicts.
+        """Returns the classes that a model predicts; the other arguments are those of ``predict``.
 
-        Args:
-            x: Features [N, ...].
-            metric: As for ``predict``.
-            asc: As for ``predict``.
-            task: "binary", "multi_class" or "multi_label"; None: that of ``Predict``.
-            model_id: As for ``predict``.
-            saved: As for ``predict``.
-            custom_objects: As for ``predict``.
-            model_factory: As for ``predict``.
+        ``task`` is "binary", "multi_class" or "multi_label"; None: that of ``Predict``.
         """
         found = self.predict(x, metric, asc, model_id, saved, custom_objects)
         return classes(found, self._task if task is None else task)
@@ -308,13 +286,13 @@ def outputs(model: Any, x: Any, **options: Any) -> Any:
     if any(kind.__module__.partition(".")[0] == "torch" for kind in type(model).__mro__):
         return _torch_outputs(model, x)
     raise TalosModelError(
-        f"model: a {type(model).__name__} has no predict, so there is nothing to score; return a "
-        "model that predicts from the function of the scan."
+        f"model must have a method predict, got {type(model).__name__}. Return a model that "
+        "predicts from the function of the scan."
     )
 
 
 def _torch_outputs(module: Any, x: Any) -> np.ndarray:
-    # Not imported before: only who returns a module of PyTorch has it.
+    # Late: only users who return a module of PyTorch have the package.
     torch: Any = importlib.import_module("torch")
     training = module.training
     module.eval()
@@ -337,7 +315,7 @@ def measure(task: str) -> str:
 
 def _check_task(task: str) -> None:
     if task not in TASKS:
-        raise TalosParamsError(f"task: {task!r} is not one of {', '.join(TASKS)}.")
+        raise TalosParamsError(f"task must be one of {', '.join(TASKS)}, got {task!r}.")
 
 
 # -- parts of data: arrays, pandas objects, lists and dicts of them --------------------------------
@@ -371,25 +349,25 @@ def check_inputs(x: Any, multi_input: bool) -> None:
     """Checks that a list of arrays is given with ``multi_input`` only."""
     if is_several(x) and not multi_input:
         raise TalosTypeError(
-            "x: a list of arrays was given; for a model with several inputs set multi_input=True, "
-            "else pass one array."
+            "x must be one array, got a list of arrays. Pass one array, or multi_input=True for a "
+            "model with several inputs."
         )
 
 
 def check_split(x: Any, y: Any, fraction: float) -> int:
     """Returns the number of training examples, if ``fraction`` of the examples validate."""
     if not isinstance(fraction, (int, float)) or not 0 <= fraction < 1:
-        raise TalosDataError(f"val_split: {fraction!r} is not between 0 and 1.")
+        raise TalosDataError(f"val_split must be at least 0 and below 1, got {fraction!r}.")
     n = length(y)
     if length(x) != n:
         raise TalosDataError(
-            f"x, y: x has {length(x)} examples and y has {n}; they must have as many."
+            f"x and y must have the same number of examples, got {length(x)} and {n}."
         )
     at = int(n * (1 - fraction))
     if at in (0, n) and fraction:  # of 0, the function validates by itself
         raise TalosDataError(
-            f"val_split: {fraction} of {n} examples leaves one part empty; give more data or "
-            "another fraction."
+            f"val_split must leave examples in both parts, got {fraction} of {n} examples. Pass "
+            "more data or another fraction."
         )
     return at
 
@@ -410,6 +388,6 @@ def kfold(
     """Splits data into ``folds`` parts, pairs of features and targets."""
     n = length(y)
     if not isinstance(folds, int) or not 1 <= folds <= n:
-        raise TalosDataError(f"folds: {folds!r} is not a whole number from 1 to {n}.")
+        raise TalosDataError(f"folds must be an integer from 1 to {n}, got {folds!r}.")
     order = np.random.default_rng(seed).permutation(n) if shuffle else np.arange(n)
     return [(take(x, part), take(y, part)) for part in np.array_split(order, folds)]

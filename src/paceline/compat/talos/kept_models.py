@@ -1,8 +1,8 @@
 """The models of a scan, kept in memory or on disk; and Keras models in files and as JSON.
 
-The names of classes and functions of the user's own are in a file, but not their code. Without them
-Keras cannot compile a model again, yet the model predicts as before: so a model that cannot be
-compiled is read uncompiled, with a note.
+A file has the names of the user's own classes and functions, but not their code. Without the code
+Keras cannot compile a model again, but the model can predict. So a model that cannot be compiled is
+read uncompiled, with a note.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from paceline.compat.talos.notes import say
 class KeptModels:
     """Keeps the models of a scan by the number of the permutation.
 
-    A Keras model is kept as JSON and weights, which takes the least memory. Kept as it is, the
-    model itself, is one that JSON does not bring back: one with a metric, loss, layer or class of
-    the user's own, and one of another package, such as scikit-learn.
+    A Keras model is kept as JSON and weights, which takes the least memory. JSON cannot restore a
+    model with the user's own metric, loss, layer or class, or of another package, such as
+    scikit-learn. Such a model is kept as it is.
     """
 
     folder: Path
     in_memory: bool
     as_files: bool
-    as_they_are: bool | None  # None: those that JSON does not bring back
+    as_they_are: bool | None  # None: those that JSON cannot restore
     _kept: dict[int, tuple[str, list[np.ndarray]]] = field(default_factory=dict)
     _whole: dict[int, Any] = field(default_factory=dict)
     _classes: dict[str, Any] = field(default_factory=dict)  # the user's own, which files name
@@ -71,7 +71,7 @@ class KeptModels:
             save(model, self.path(number))
         except TalosModelError as error:
             self._whole[number] = model
-            say(f"save_models: permutation {number} is kept in memory: {error}")
+            say(f"save_models: the model of permutation {number} stays in memory: {error}")
 
     def _add_other(self, number: int, model: Any) -> None:
         """Keeps a model that is not Keras'."""
@@ -80,8 +80,8 @@ class KeptModels:
         self._whole[number] = model
         if self.as_files and not self.in_memory:
             say(
-                f"save_models: a {type(model).__name__} is no Keras model, and Paceline writes no "
-                "pickles; it is kept in memory"
+                f"save_models: {type(model).__name__} is not a Keras model, and Paceline writes no "
+                "pickles, so the model stays in memory"
             )
 
     def path(self, number: int) -> Path:
@@ -105,7 +105,7 @@ class KeptModels:
         if saved:
             if not self.path(number).is_file():
                 raise TalosModelError(
-                    f"saved: there is no {self.path(number)}; scan with save_models=True."
+                    f"saved: {self.path(number)} is missing. Scan with save_models=True."
                 )
             return load(self.path(number), objects)
         if number in self._whole:
@@ -118,14 +118,14 @@ class KeptModels:
         if self.path(number).is_file():  # trained before the scan was resumed
             return load(self.path(number), objects)
         raise TalosModelError(
-            "saved: the weights of this scan were not kept; scan with save_weights=True, or "
-            "pass saved=True where it was made with save_models=True."
+            "saved: this scan did not keep its weights. Scan with save_weights=True. If it had "
+            "save_models=True, pass saved=True."
         )
 
     def _whole_model(self, number: int) -> Any:
         model = self._whole[number]
         shared = sum(each is model for each in self._whole.values()) > 1
-        if shared and number in self._kept:  # a function returned one model again and again
+        if shared and number in self._kept:  # a function returned the same model each time
             model.set_weights(self._kept[number][1])
         return model
 
@@ -139,25 +139,25 @@ def load_model(
     """Returns a saved model.
 
     Args:
-        saved_model: Path of a ``.keras`` or ``.h5`` file; or, without an ending, of a ``.json``
-            file and a file of weights, ``.h5`` or ``.weights.h5``, as Talos 1 saved them.
+        saved_model: Path of a ``.keras`` or ``.h5`` file. Or a path without an ending, for the
+            ``.json`` file and the ``.h5`` or ``.weights.h5`` file of Talos 1.
         custom_objects: Name -> class or function, for Keras to load the model.
         backend: Has no effect: all models are Keras models.
         model_factory: Has no effect: Keras models need none.
 
     Raises:
-        TalosModelError: There is no such file, or Keras cannot read it.
+        TalosModelError: The file does not exist, or Keras cannot read it.
     """
     path = Path(saved_model)
     if path.suffix in (".keras", ".h5"):
         if not path.is_file():
-            raise TalosModelError(f"saved_model: there is no file {path}.")
+            raise TalosModelError(f"saved_model must be an existing file, got {path}.")
         return load(path, custom_objects)
     config = path.with_name(path.name + ".json")
     endings = (path.with_name(path.name + ending) for ending in (".weights.h5", ".h5"))
     weights = next((each for each in endings if each.is_file()), None)
     if weights is None or not config.is_file():
-        raise TalosModelError(f"saved_model: there are no files {path}.json and {path}.h5.")
+        raise TalosModelError(f"saved_model: {path}.json and {path}.h5 must exist. Check the path.")
     model = from_json(config.read_text(encoding="utf-8"), custom_objects, str(config))
     load_weights(model, weights.read_bytes())
     return model
@@ -167,20 +167,19 @@ def load_model(
 
 
 def save(model: Any, path: Path) -> None:
-    """Saves a model as a ``.keras`` file; uncompiled if what it was compiled with cannot be saved.
+    """Saves a model as a ``.keras`` file, uncompiled if Keras cannot save how it was compiled.
 
-    Raises:
-        TalosModelError: Keras cannot save the model.
+    Raises TalosModelError if Keras cannot save the model.
     """
     try:
         model.save(path)
-    except Exception:  # such as metrics=[f1score]: Keras saves no metric that is given as a class
+    except Exception:  # such as metrics=[f1score]: Keras saves no metric that is a class
         try:
             _uncompiled(model).save(path)
         except Exception as error:
             raise TalosModelError(
-                f"Keras cannot save the model: {type(error).__name__}: {error}. A class of your "
-                "own needs get_config."
+                f"Keras cannot save the model: {type(error).__name__}: {error}. Define get_config "
+                "in your own classes."
             ) from error
 
 
@@ -229,7 +228,7 @@ def from_json(
 
 
 def load_weights(model: Any, content: bytes) -> None:
-    """Gives a model the weights of an HDF5 file, whether Keras 3 or Keras 2 has written it."""
+    """Loads the weights of an HDF5 file of Keras 3 or Keras 2 into a model."""
     with tempfile.TemporaryDirectory(prefix="paceline-weights-") as folder:
         # Keras tells weights of Keras 3 and of Keras 2 apart by the name of the file.
         for name in ("model.weights.h5", "model.h5"):
@@ -252,12 +251,12 @@ def _compiled_if_possible(read: Callable[[bool], Any], what: str) -> Any:
             model = read(False)
         except Exception as other:
             raise TalosModelError(
-                f"Keras cannot read {what}: {type(other).__name__}: {other}. Classes and functions "
-                "of your own go into custom_objects."
+                f"Keras cannot read {what}: {type(other).__name__}: {other}. Pass your own classes "
+                "and functions as custom_objects."
             ) from other
         say(
-            f"{what}: the model predicts, but is not compiled, because what it was compiled with "
-            f"is not known here ({_first_line(error)}); pass custom_objects to have it compiled"
+            f"{what}: the model can predict, but is not compiled, because its loss, metrics or "
+            f"optimizer are unknown here ({_first_line(error)}). Pass custom_objects to compile it"
         )
         return model
 
@@ -269,8 +268,8 @@ def _first_line(error: Exception) -> str:
 def needs_objects(text: str) -> bool:
     """Returns whether a model's JSON names classes or functions that are not Keras' or Talos'.
 
-    Classes that are registered with Keras count as well: a function that registers its class anew
-    in each permutation would get the last permutation's.
+    Classes that are registered with Keras count, too. If a function registers its class in each
+    permutation, Keras would find the class of the last one.
     """
     return any(map(_is_foreign, _objects(json.loads(text))))
 

@@ -1,6 +1,6 @@
-"""The CSV log of a scan: its table, its columns, and what the scan's folder knows of its rows.
+"""The CSV log of a scan: its table, its columns, and the files beside it.
 
-``from_talos_csv`` converts a log, of Talos' own too, into a study of Paceline.
+``from_talos_csv`` converts a log, also one of Talos itself, into a study of Paceline.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from paceline.study.study import Study
 
 #: Files in the folder of a scan.
 METADATA, RESULTS, ROUNDS = "metadata.json", "results.csv", "round_data.jsonl"
-# Digests. pandas 2.3 takes digits, an "e" and more digits for a number, and one with an exponent as
-# long as a digest may have crashes the process.
+# Digests. pandas 2.3 reads digits, an "e" and more digits as a number. An exponent as long as a
+# digest may have crashes the process.
 _DIGESTS = ("_trial_id", "_param_hash")
 #: Columns that ``power_draw_append`` adds to the metrics.
 _POWER = ("watts_min", "watts_max", "seconds", "Ws")
 #: Columns that are neither metrics nor parameters.
 _OTHERS = ("start", "end", "duration", "execution_time", "round_epochs")
 _METRICS = ("loss", "acc", "accuracy")
-#: What trials are compared by where nothing else is named.
+#: The default objective: the first of these that a log has.
 _USUAL = ("val_acc", "val_accuracy", "val_loss")
 
 
@@ -48,17 +48,17 @@ def from_talos_csv(
     """Makes a study from the permutations in the log of a scan; the file is not changed.
 
     Every parameter becomes a choice among the values that were tried. The history of a trial is its
-    last epoch, which is what Talos writes. ``paceline.Tuner(build, study=...)`` goes on with the
-    study if ``build`` declares the same choices, as ``hp.Choice("lr", [...])`` with the values in
-    the order of the log.
+    last epoch, because Talos writes no other. ``paceline.Tuner(build, study=...)`` continues the
+    study if ``build`` declares the same choices: ``hp.Choice("lr", [...])`` with the values in the
+    order of the log.
 
     Args:
         path: The log: ``experiment_name/*.csv``.
         study: Name of the new study; None: the name of the file.
-        objective: The metric that trials are compared by; None: val_acc or val_accuracy, else
-            val_loss. ``"min:NAME"`` or ``"max:NAME"`` says which values of a metric are better.
-        params: Columns that are parameters; None: those that ``metadata.json`` in the folder of the
-            scan names; without it, the columns after the last metric.
+        objective: The metric that ranks trials; None: val_acc or val_accuracy, else val_loss.
+            ``"min:NAME"`` or ``"max:NAME"`` says which values of a metric are better.
+        params: Columns that are parameters. None: those that ``metadata.json`` in the folder of the
+            scan names; without that file, the columns after the last metric.
         storage: Storage of the study, as ``Tuner`` takes it.
         directory: Folder of studies, as ``Tuner`` takes it.
 
@@ -66,10 +66,10 @@ def from_talos_csv(
         The name of the study.
 
     Raises:
-        TalosDataError: The file is missing, or is no log of a scan.
-        TalosParamsError: The log lacks a column that is named, or nothing says whether low values
-            of the objective are better.
-        StudyError: There is a study of that name already.
+        TalosDataError: The file is missing, or is not the log of a scan.
+        TalosParamsError: The log lacks a column that you name, or Paceline cannot tell whether low
+            values of the objective are better.
+        StudyError: A study of that name exists.
     """
     path = Path(path)
     table: Any = _read(path)
@@ -82,16 +82,10 @@ def from_talos_csv(
     name = path.stem if study is None else study
     made = Study(name, storage=storage, directory=Path(directory), direction=direction)
     if made.exists:
-        raise StudyError(f"study: there is a study {name!r} already; give another name for study=.")
+        raise StudyError(f"study must be a new name, got {name!r}, which exists. Pass another one.")
     choices = {each: _choices(table[each]) for each in names}
-    made.persist(
-        {
-            "objective": wanted,
-            "direction": direction,
-            "search": {},
-            "imported": {"from": "talos", "project": str(path.resolve())},
-        }
-    )
+    imported = {"from": "talos", "project": str(path.resolve())}
+    made.persist({"objective": wanted, "direction": direction, "search": {}, "imported": imported})
     try:
         for row in table.to_dict("records"):
             values = {_named(each): _plain(row[each], choices[each]) for each in names}
@@ -99,16 +93,17 @@ def from_talos_csv(
             for each in names:
                 hp.Choice(_named(each), choices[each])
             number = made.accept(made.proposer.ask(0), hp)
-            attrs = {"train_seconds": float(row["duration"])} if "duration" in row else {}
+            attrs: dict[str, Any] = {}
+            if "duration" in row:
+                attrs["train_seconds"] = float(row["duration"])
             value = float(row[wanted])
-            if not math.isfinite(value):
-                made.updates.finish(
-                    number, "failed", attrs={**attrs, "error": f"{wanted} is {value}"}
-                )
-                continue
-            epochs = max(1, int(row.get("round_epochs", 1)))
-            made.updates.report(number, epochs, {m: float(row[m]) for m in metrics}, value)
-            made.updates.finish(number, "complete", attrs=attrs)
+            if math.isfinite(value):
+                epochs = max(1, int(row.get("round_epochs", 1)))
+                made.updates.report(number, epochs, {m: float(row[m]) for m in metrics}, value)
+                made.updates.finish(number, "complete", attrs=attrs)
+            else:
+                attrs["error"] = f"{wanted} is {value}"
+                made.updates.finish(number, "failed", attrs=attrs)
     finally:
         made.close()
     return name
@@ -117,14 +112,17 @@ def from_talos_csv(
 def _read(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise TalosDataError(
-            f"path: there is no file {path}; pass the log of a scan, experiment_name/*.csv."
+            f"path must be an existing file, got {path}. Pass the log of a scan, "
+            "experiment_name/*.csv."
         )
     try:
         table = read_table(path)
     except (ValueError, UnicodeDecodeError) as error:  # pandas' errors are ValueErrors too
-        raise TalosDataError(f"path: {path} is no table of comma-separated values.") from error
+        raise TalosDataError(
+            f"path must be a table of comma-separated values, got {path}."
+        ) from error
     if table.empty:
-        raise TalosDataError(f"path: {path} has no rows.")
+        raise TalosDataError(f"path must be a log with results, got {path}, which has no rows.")
     return table
 
 
@@ -141,17 +139,19 @@ def _parameters(table: pd.DataFrame, path: Path) -> list[str]:
     ]
     if not known or "round_epochs" not in table.columns:
         raise TalosDataError(
-            f"path: {path} is no log of a scan: it has no round_epochs, or no metric that can be "
-            "told from parameters; name these with params=[...]."
+            f"path must be the log of a scan, got {path}. Paceline cannot tell its metrics and "
+            "parameters apart. Name the parameters with params=[...]."
         )
     names = [name for name in columns[max(known) + 1 :] if not _logged(name, table)]
     if not names:
-        raise TalosDataError(f"path: {path} has no parameters after its metrics.")
+        raise TalosDataError(
+            f"path: {path} has no parameters after its metrics. Name them with params=[...]."
+        )
     return names
 
 
 def _logged(name: str, table: pd.DataFrame) -> bool:
-    """Whether a column after the last metric that is known as one was logged in training, too."""
+    """Whether a column after the last known metric was also logged in training."""
     if name in _POWER:
         return all(each in table.columns for each in _POWER)
     if name != "learning_rate" or not pd.api.types.is_float_dtype(table[name]):
@@ -164,7 +164,7 @@ def _logged(name: str, table: pd.DataFrame) -> bool:
 
 
 def _named(column: str) -> str:
-    """The parameter of a column; Talos 2 calls that of ``loss``, a metric too, ``param__loss``."""
+    """The parameter of a column; Talos 2 names the column of a parameter "loss" ``param__loss``."""
     return column.removeprefix("param__") or column
 
 
@@ -174,20 +174,21 @@ def _objective(given: str | None, metrics: list[str], path: Path) -> tuple[str, 
         name = next((each for each in _USUAL if each in metrics), None)
     if name is None:
         raise TalosParamsError(
-            f"objective: {path} has neither val_acc nor val_loss; name one of {', '.join(metrics)}."
+            f"objective is missing, and {path} has neither val_acc nor val_loss. Pass one of "
+            f"{', '.join(metrics)}."
         )
     wanted = column(name, metrics, "objective")
     direction = said or known_direction(wanted)
     if direction is None:
         raise TalosParamsError(
-            f"objective: nothing says whether low values of {wanted!r} are better; give "
+            f"objective must say whether low values are better, got {wanted!r}. Pass "
             f"'min:{wanted}' or 'max:{wanted}'."
         )
     return wanted, direction
 
 
 def _choices(values: pd.Series) -> list[Any]:
-    """The values of a parameter; all as text if they are of several types or if one is missing."""
+    """The values of a parameter; all as text if they have several types or if one is missing."""
     found = list(dict.fromkeys(_item(value) for value in values))
     kinds = {type(value) for value in found}
     if len(kinds) > 1 or kinds - {bool, int, float, str} or any(value != value for value in found):
@@ -210,8 +211,8 @@ def _item(value: Any) -> Any:
 def read_table(file: Path | str | TextIO) -> pd.DataFrame:
     """Returns the table of a scan's log, one row for each permutation.
 
-    Before Talos 2 the header had a parameter called ``loss`` beside the metric, under one name;
-    pandas calls the second ``loss.1``.
+    Before Talos 2 a parameter named ``loss`` and the metric had the same header. pandas names the
+    second column ``loss.1``.
     """
     table = pd.read_csv(file, dtype=dict.fromkeys(_DIGESTS, str))
     twice = {f"{name}.1": f"param__{name}" for name in table.columns}
@@ -219,10 +220,10 @@ def read_table(file: Path | str | TextIO) -> pd.DataFrame:
 
 
 def write_beside(table: pd.DataFrame, folder: Path, note: Callable[[str], None]) -> None:
-    """Writes a scan's table beside its folder, as Talos did before version 0.6."""
+    """Writes a scan's table next to its folder, as Talos did before version 0.6."""
     path = folder.with_name(f"{folder.name}.csv")
     if path.exists() and "round_epochs" not in path.read_text("utf-8", "replace")[:2000]:
-        note(f"{path} is no log of a scan, and stays as it is; the scan's own is in {folder}")
+        note(f"{path} is not the log of a scan and stays as it is. This scan's log is in {folder}")
         return
     with written_atomically(path) as made:
         table.to_csv(made, index=False)
@@ -231,14 +232,14 @@ def write_beside(table: pd.DataFrame, folder: Path, note: Callable[[str], None])
 def column(name: str, columns: Iterable[str], what: str = "metric") -> str:
     """Returns the column of a metric, which an error calls ``what``.
 
-    Keras calls ``metrics=["accuracy"]`` "accuracy", which it once called "acc". The defaults of
-    Talos and many notebooks still say "acc".
+    Keras names ``metrics=["accuracy"]`` "accuracy", and once named it "acc". The defaults of Talos
+    and many notebooks still say "acc".
     """
     columns = list(columns)
     for known in (name, *_others(name)):
         if known in columns:
             return known
-    raise TalosParamsError(f"{what}: {name!r} is not one of {', '.join(map(str, columns))}.")
+    raise TalosParamsError(f"{what} must be one of {', '.join(map(str, columns))}, got {name!r}.")
 
 
 def best_row(table: pd.DataFrame, metric: str, asc: bool) -> int:
@@ -246,7 +247,9 @@ def best_row(table: pd.DataFrame, metric: str, asc: bool) -> int:
     numbers: Any = pd.to_numeric(table[column(metric, table.columns)], errors="coerce")
     values = numbers.dropna()
     if values.empty:
-        raise TalosParamsError(f"metric: {metric!r} has no value in any permutation.")
+        raise TalosParamsError(
+            f"metric must have a value in some permutation, got {metric!r}, which has none."
+        )
     return int(values.idxmin() if asc else values.idxmax())
 
 
@@ -269,7 +272,7 @@ def is_loss(metric: str) -> bool:
 
 
 def known_direction(metric: str) -> Direction | None:
-    """Returns in which direction a metric is better, judged by its name; None for one not known."""
+    """Returns in which direction a metric is better, by its name; None if that is unknown."""
     known = infer_direction(metric)
     if known is not None:
         return known
@@ -282,7 +285,7 @@ def known_direction(metric: str) -> Direction | None:
 
 
 def folder_of(log: str | Path) -> Path:
-    """Returns the folder of the scan that wrote a log: the one it is in, or the one beside it."""
+    """Returns the folder of the scan that wrote a log: the log is in it or next to it."""
     path = Path(log)
     return path.parent if path.name == RESULTS else path.with_suffix("")
 
@@ -296,20 +299,20 @@ def parameter_columns(log: str | Path) -> dict[str, str] | None:
         found = json.loads(path.read_text(encoding="utf-8"))
         columns, params = found["parameter_columns"], found["params"]
         return {str(name): str(columns.get(name, name)) for name in params}
-    except (ValueError, TypeError, KeyError, AttributeError):  # some other program's file
+    except (ValueError, TypeError, KeyError, AttributeError):  # another program's file
         return None
 
 
 def trained_params(log: str | Path, durations: Iterable[float]) -> list[dict[str, Any] | None]:
-    """Returns the params of the rows with these durations, as they were; None where not kept."""
+    """Returns the params of the rows with these durations; None for those that are not stored."""
     path = folder_of(log) / ROUNDS
     lines = read_lines(path) if path.is_file() else []
-    # The place of a row is not that of its line: the log may have been sorted since.
+    # A row and its line may have different positions: the log may have been sorted since.
     return [_params_of(lines, duration) for duration in durations]
 
 
 def _params_of(lines: list[dict[str, Any]], duration: float) -> dict[str, Any] | None:
-    """The params of the one line with a duration, to the rounding of the log."""
+    """The params of the only line with a duration, apart from the rounding of the log."""
     found = [
         line
         for line in lines
@@ -320,14 +323,14 @@ def _params_of(lines: list[dict[str, Any]], duration: float) -> dict[str, Any] |
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a file; a last one without its end was being written."""
+    """The complete lines of a file; a kill may have cut off the last one."""
     if not path.is_file():
-        raise TalosDataError(f"resume: there is no {path}; there is no scan to go on.")
+        raise TalosDataError(f"resume: {path} is missing, so there is no scan to resume.")
     whole = path.read_bytes().rpartition(b"\n")[0]
     try:
         found = [json.loads(line) for line in whole.splitlines()]
     except (ValueError, RecursionError) as error:
         raise TalosDataError(f"resume: {path} is damaged: {error}.") from error
     if not all(isinstance(line, dict) for line in found):
-        raise TalosDataError(f"resume: {path} is damaged: a line is no JSON object.")
+        raise TalosDataError(f"resume: {path} is damaged: a line is not a JSON object.")
     return found

@@ -1,9 +1,9 @@
 """Metrics under the names of Talos, for ``model.compile(metrics=[...])``.
 
-Metrics of classes count over all examples of an epoch. In Talos before 2.0 they were means over
-batches, which are not what their names say. They are Keras metrics: with one output the class is
-decided at 0.5, with several outputs it is the largest one. Called with targets and outputs, as in
-``f1score(y_true, y_pred)``, they return the value for these.
+Metrics of classes count over all examples of an epoch. (Before version 2.0 of Talos, they were
+means over batches.) They are Keras metrics. With one output, the class is decided at 0.5; with
+several outputs, it is the largest one. ``f1score(y_true, y_pred)`` returns the value for these
+examples.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import keras
 from paceline.compat.talos.errors import TalosParamsError
 
 ops: Any = keras.ops
-#: With it Keras finds a class again when it reads a model that was compiled with it.
+#: Lets Keras find a class when it reads a model that was compiled with the class.
 _registered: Any = keras.saving.register_keras_serializable("talos")
 
 
@@ -116,8 +116,7 @@ def _examples(
 ) -> tuple[tuple[Any, ...] | None, dict[str, Any]]:
     """Tells a call with examples, such as ``fbeta(y_true, y_pred, 2)``, from a new metric.
 
-    Returns:
-        Targets, outputs and what follows them, or None for a new metric; and the other options.
+    Returns targets, outputs and the arguments after them, or None for a new metric; and options.
     """
     if "y_true" in options and "y_pred" in options:
         options = dict(options)
@@ -132,11 +131,7 @@ def _examples(
 def _confusion(
     y_true: Any, y_pred: Any, sample_weight: Any = None, dtype: Any = "float32"
 ) -> tuple[Any, bool]:
-    """Counts pairs of a true and a predicted class.
-
-    Returns:
-        f[C, C] with one row for each true class, and whether the outputs have one column.
-    """
+    """Counts f[C, C], a row for each true class, and whether the outputs have one column."""
     y_pred = ops.convert_to_tensor(y_pred)
     width = int(y_pred.shape[-1]) if ops.ndim(y_pred) > 1 else 1
     n = max(2, width)
@@ -186,7 +181,7 @@ class fbeta(_Counts):  # noqa: N801 - as above
 
     def __init__(self, beta: float = 1.0, name: str | None = None, **arguments: Any) -> None:
         if beta < 0:
-            raise TalosParamsError(f"beta: {beta!r} is below 0.")
+            raise TalosParamsError(f"beta must be at least 0, got {beta!r}.")
         super().__init__(name=name, **arguments)
         self.beta = beta
 
@@ -243,7 +238,7 @@ def classification_metric(
         TalosParamsError: The kind is unknown, or beta is below 0.
     """
     if kind not in _KINDS:
-        raise TalosParamsError(f"kind: {kind!r} is not one of {', '.join(_KINDS)}.")
+        raise TalosParamsError(f"kind must be one of {', '.join(_KINDS)}, got {kind!r}.")
     if beta != 1 and kind in ("f1score", "fbeta"):
         return fbeta(beta, name=name or kind)
     return _KINDS[kind](name=name or kind)

@@ -49,7 +49,8 @@ def lr_normalizer(lr: float, optimizer: Any) -> float:
     divisors = {known.lower(): divisor for known, divisor in _DIVISORS.items()}
     if str(name).lower() not in divisors:
         raise TalosModelError(
-            f"optimizer: {name} has no usual learning rate here; known are {', '.join(_DIVISORS)}."
+            f"optimizer must be one of {', '.join(_DIVISORS)}, got {name}. Pass the learning rate "
+            "to other optimizers yourself."
         )
     return lr / divisors[str(name).lower()]
 
@@ -82,7 +83,7 @@ def network_shape(params: Mapping[str, Any], last_neuron: int) -> list[int]:
     if shape == "triangle":
         return np.linspace(first, last_neuron, n + 2, dtype=int)[1:-1][::-1].tolist()
     raise TalosParamsError(
-        f"shapes: {shape!r} is not 'brick', 'funnel' or 'triangle', and no float."
+        f"shapes must be 'brick', 'funnel', 'triangle' or a float, got {shape!r}."
     )
 
 
@@ -101,7 +102,7 @@ def hidden_layers(model: Any, params: Mapping[str, Any], last_neuron: int) -> No
     for name in ("shapes", "first_neuron", "dropout", "hidden_layers", "activation"):
         if name not in params:
             raise TalosParamsError(
-                f"hidden_layers: params has no {name!r}; add it to the params dictionary."
+                f"hidden_layers: params must have {name!r}. Add it to the params dictionary."
             )
     widths = network_shape(params, last_neuron)
     more = {name: params[name] for name in _DENSE if name in params}
@@ -123,8 +124,8 @@ def early_stopper(
     Args:
         epochs: Epochs of the fit.
         monitor: The metric to watch.
-        mode: How long to wait for an improvement: "lazy" for a third of the epochs, "moderate" for
-            a tenth, "strict" for two epochs; or ``[min_delta, patience]``; or None.
+        mode: How long to wait for an improvement. "lazy": a third of the epochs. "moderate": a
+            tenth. "strict": two epochs. Or ``[min_delta, patience]``, or None.
         min_delta: Least change that counts as an improvement; None: that of the mode.
         patience: Epochs to wait; None: those of the mode.
         backend: Has no effect: all models are Keras models.
@@ -137,12 +138,12 @@ def early_stopper(
     elif mode in _MODES:
         if patience is None:
             if mode != "strict" and epochs is None:
-                raise TalosParamsError(f"early_stopper: mode {mode!r} needs epochs.")
+                raise TalosParamsError(f"early_stopper: mode {mode!r} needs epochs. Pass epochs=.")
             patience = 2 if mode == "strict" else int((epochs or 0) / (3 if mode == "lazy" else 10))
     elif mode is not None:
         raise TalosParamsError(
-            f"early_stopper: mode {mode!r} is not one of {', '.join(_MODES)}, [min_delta, "
-            "patience] or None."
+            f"early_stopper: mode must be {', '.join(_MODES)}, [min_delta, patience] or None, got "
+            f"{mode!r}."
         )
     least: Any = min_delta or 0
     return keras.callbacks.EarlyStopping(monitor=monitor, min_delta=least, patience=patience or 0)
@@ -169,7 +170,7 @@ def output_layer(task: str, last_activation: Any, y_train: Any, y_val: Any) -> t
     if task == "continuous":
         return None, 1
     raise TalosParamsError(
-        f"task: {task!r} is not 'binary', 'multi_class', 'multi_label' or 'continuous'."
+        f"task must be 'binary', 'multi_class', 'multi_label' or 'continuous', got {task!r}."
     )
 
 

@@ -1,4 +1,4 @@
-"""Notes of a scan to its user."""
+"""Notes of a scan for its user."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Parameter values as JSON and back: tuples, NumPy's numbers, and what Keras has a public name for.
+"""Parameter values as JSON and back: tuples, NumPy's numbers, and public names of Keras.
 
-A file may come from a stranger, so that reading one must not run code: a class or function is
-read by its name in a few modules of Keras, and never imported. What has no such name, such as a
-function of the user's own, is written as its name, and stays text.
+A file may come from a stranger, so reading it must not run code. Classes and functions are looked
+up by name in a few modules of Keras, and never imported. Others, such as the user's own functions,
+are written as their names and stay text.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from paceline.compat.talos.errors import TalosDataError
 
 #: Key of the only entry that tells a value from an ordinary dictionary.
 _TAG = "__talos__"
-#: Modules of Keras whose objects are made again from their configuration. Layers are not: some of
-#: them read files.
+#: Modules of Keras whose objects are built from their configuration. Layers are not among them,
+#: because some layers read files.
 _WITH_CONFIG = ("constraints", "initializers", "losses", "metrics", "optimizers", "regularizers")
-#: Modules of Keras whose classes and functions are found again by their names.
+#: Modules of Keras whose classes and functions are found by their names.
 _MODULES = ("activations", "layers", *_WITH_CONFIG)
 _NUMBERS = "biuf"
 
@@ -64,7 +64,7 @@ def decode(value: Any) -> Any:
         raise
     except Exception as error:  # whatever a crafted file makes NumPy and Keras raise
         raise TalosDataError(
-            f"params: {value.get(_TAG)!r} cannot be read: {type(error).__name__}: {error}."
+            f"params: cannot read {value.get(_TAG)!r}: {type(error).__name__}: {error}."
         ) from error
 
 
@@ -73,7 +73,7 @@ def _tagged(found: dict[str, Any]) -> Any:
     if kind in ("number", "array"):
         dtype = np.dtype(str(found["dtype"]))
         if dtype.kind not in _NUMBERS:
-            raise TalosDataError(f"params: {dtype} is no type of numbers.")
+            raise TalosDataError(f"params: the dtype must be of numbers, got {dtype}.")
         array = np.array(found["value"], dtype)
         return array if kind == "array" else array[()]
     if kind == "tuple":
@@ -88,7 +88,7 @@ def _tagged(found: dict[str, Any]) -> Any:
             raise TalosDataError(f"params: Keras has no {found['name']!r}.")
         made: Any = named
         return made.from_config(decode(found["config"])) if "config" in found else made
-    raise TalosDataError(f"params: {kind!r} is no kind of value.")
+    raise TalosDataError(f"params: the kind of a value is unknown: {kind!r}.")
 
 
 def _keras_name(value: Any, modules: tuple[str, ...] = _MODULES) -> str | None:

@@ -1,6 +1,6 @@
 """Reductions: parameter values with bad results are removed from the space while a scan runs.
 
-Each function is given the ``Scan``, which is also what a user's own reduction is given.
+Each function gets the ``Scan``, as a user's own reduction does.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def check(method: Any) -> None:
     """Checks a ``reduction_method``."""
     if method is not None and not callable(method) and method not in METHODS:
         raise TalosParamsError(
-            f"reduction_method: {method!r} is not one of {', '.join(METHODS)}, and no function."
+            f"reduction_method must be a function or one of {', '.join(METHODS)}, got {method!r}."
         )
 
 
 def interval(scan: Any) -> int:
-    """Returns the number of permutations between reductions: 1 where a user reduces by hand."""
+    """Returns the number of permutations between reductions: 1 if a user reduces by hand."""
     by_hand = scan.reduction_method in ("local_strategy", "gamify")
     return 1 if by_hand else max(1, int(scan.reduction_interval))
 
@@ -65,9 +65,8 @@ def reduce(scan: Any) -> None:
 def indicators(scan: Any) -> tuple[np.ndarray, np.ndarray, list[tuple[str, Any]]]:
     """Returns which of the latest permutations have which parameter value.
 
-    Returns:
-        A matrix f64[R, C] of 0 and 1, a row for each permutation; the metric f64[R]; and the C
-        pairs of a parameter and a value.
+    A matrix f64[R, C] of 0 and 1 with a row for each permutation, the metric f64[R], and C pairs of
+    parameter and value.
     """
     data: Any = scan.data.tail(scan.reduction_window)
     metric = column(scan.reduction_metric, scan.metric_columns, "reduction_metric")
@@ -122,8 +121,8 @@ def _local_strategy() -> Any:
     path = Path(_STRATEGY)
     if not path.is_file():
         raise TalosParamsError(
-            f"reduction_method: 'local_strategy' needs {_STRATEGY} here, with a function "
-            "local_strategy(scan_object)."
+            f"reduction_method 'local_strategy' needs {_STRATEGY} in the working folder. Write "
+            "it, with a function local_strategy(scan_object)."
         )
     spec = importlib.util.spec_from_file_location("talos_strategy", path)
     assert spec is not None and spec.loader is not None
@@ -133,7 +132,7 @@ def _local_strategy() -> Any:
         if hasattr(module, name):
             return getattr(module, name)
     raise TalosParamsError(
-        f"reduction_method: {_STRATEGY} has no function local_strategy(scan_object)."
+        f"reduction_method: {_STRATEGY} must have a function local_strategy(scan_object)."
     )
 
 

@@ -1,18 +1,13 @@
-"""The permutations of a scan: which have begun, what the others gave, and the files that hold both.
+"""The permutations of a scan, which of them have begun, their results, and the files of a scan.
 
-``metadata.json``
-    the settings, and digests of all that decides the results;
-``results.csv``
-    the table of results;
-``round_data.jsonl``
-    a line for each permutation that was trained, with its history;
-``checkpoint.json``
-    which permutations have begun and which are left;
-``models/``
-    the trained models.
+- ``metadata.json``: the settings, and digests of what decides the results.
+- ``results.csv``: the table of results.
+- ``round_data.jsonl``: a line for each trained permutation, with its history.
+- ``checkpoint.json``: which permutations have begun and which are left.
+- ``models/``: the trained models.
 
-Talos 2 has files of these names. All of them are JSON or CSV here, so that reading them runs no
-code; what they hold is checked.
+Talos 2 has files of these names. Here they are JSON or CSV, so that reading them runs no code.
+Their content is checked.
 """
 
 from __future__ import annotations
@@ -50,14 +45,14 @@ from paceline.program.files import write_atomically, written_atomically
 _CHECKPOINT = "checkpoint.json"
 #: Columns before those of metrics and parameters.
 _TIMES = ["start", "end", "duration", "round_epochs"]
-#: Columns that Talos 2 has beside those of metrics and parameters.
+#: Columns that Talos 2 has besides those of metrics and parameters.
 _RESERVED = {*_TIMES, "execution_time", "_warnings", "_trial_id", "_param_hash"}
 
 _Index = Annotated[int, Meta(ge=0)]
 
 
 class ScanRound(msgspec.Struct):
-    """A permutation that has ended; what was trained has a line with these names in a file."""
+    """A finished permutation; one that trained has a line with these names in a file."""
 
     round_index: _Index  # position in the order in which permutations began
     row: _Index  # of the space
@@ -73,7 +68,7 @@ class ScanRound(msgspec.Struct):
         """Returns the permutation of a line in a file."""
         try:
             found = msgspec.convert({**line, "params": {}, "error": None}, cls)
-            # Not the params of the file: functions of the user's own are only names there.
+            # Not the params of the file, which has only the names of the user's own functions.
             found.params = space.parameters(found.row)
             if not all(map(math.isfinite, (found.began, found.ended, found.seconds))):
                 raise ValueError("began, ended, seconds")
@@ -91,7 +86,7 @@ class ScanRound(msgspec.Struct):
 
 
 class RunFolder:
-    """The folder of one scan, new or with a scan that goes on, and its ``metadata.json``."""
+    """The folder of a new or resumed scan, and its ``metadata.json``."""
 
     def __init__(
         self, path: Path, identity: Mapping[str, str], split_seed: int, *, resume: bool
@@ -104,28 +99,31 @@ class RunFolder:
             self._check()
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise FolderNotEmptyError(
-                f"experiment_dir: {path} is not empty; name another folder, or go on with its scan "
-                "by resume=True."
+                f"experiment_dir must be an empty folder, got {path}. Pass another folder, or "
+                "resume=True to resume the scan in it."
             )
 
     def _check(self) -> None:
         files = (METADATA, RESULTS, ROUNDS, _CHECKPOINT)
         for each in (self.models, *(self.path / name for name in files)):
             if each.is_symlink():  # the scan would write through it, out of its folder
-                raise TalosDataError(f"resume: {each} is a link, which Paceline does not follow.")
+                raise TalosDataError(
+                    f"resume: {each} is a link, which Paceline does not follow. Replace it by the "
+                    "file."
+                )
         saved = _read_json(self.path / METADATA)
         before, self.split_seed = saved.get("identity"), saved.get("split_seed")
         if not isinstance(before, dict) or type(self.split_seed) is not int:
-            raise TalosDataError(f"resume: {self.path / METADATA} was not written by Paceline.")
+            raise TalosDataError(f"resume: Paceline did not write {self.path / METADATA}.")
         for name, digest in self._identity.items():
             if before.get(name, digest) != digest:  # older folders lack some
                 raise TalosDataError(
-                    f"resume: the hash of {name} is another one than in {self.path / METADATA}; "
-                    "give what the scan began with, or begin another scan in another folder."
+                    f"resume: the hash of {name} differs from that in {self.path / METADATA}. Pass "
+                    "the same arguments as at first, or start a new scan in another folder."
                 )
 
     def write_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Writes the settings, and what decides the results."""
+        """Writes the settings, and the digests of what decides the results."""
         self.path.mkdir(parents=True, exist_ok=True)
         known = {
             "schema_version": "1.0",
@@ -142,8 +140,8 @@ class RunFolder:
 class Rounds:
     """The permutations of a scan, in memory and in its files: the log, lines, and a checkpoint.
 
-    A permutation has a row in the log, and then a line. One whose line is missing, because the scan
-    was killed before, is trained again when the scan goes on, and the log is written anew.
+    A permutation has a row in the log, and then a line. If the line is missing after a kill, the
+    resumed scan trains the permutation again and rewrites the log.
     """
 
     space: ParamSpace
@@ -151,14 +149,14 @@ class Rounds:
     log: Path  # a row for each permutation, where Talos has it
     last_epoch: bool  # whether the log has the last epoch of each metric; else the best one
     begun: list[int] = field(default_factory=list)  # rows of the space, in the order they began
-    again: deque[int] = field(default_factory=deque)  # numbers that were under way at a kill
+    again: deque[int] = field(default_factory=deque)  # numbers that were running at a kill
     done: list[ScanRound] = field(default_factory=list)  # trained
     failed: list[ScanRound] = field(default_factory=list)
     _header: list[str] = field(default_factory=list)
     _checkpoint: tuple[float, float] = (-math.inf, 0.0)  # when it was written, and how long it took
 
     def next(self) -> tuple[int, dict[str, Any]] | None:
-        """Returns number and params of the permutation to begin; None if there is none."""
+        """Returns number and params of the next permutation; None if there is none."""
         if self.again:
             number = self.again.popleft()
             return number, self.space.parameters(self.begun[number])
@@ -172,7 +170,7 @@ class Rounds:
     # -- files -------------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """Makes the space what it was when the scan ended, and reads what was trained."""
+        """Restores the space as it was when the scan ended, and reads the results."""
         saved = _read_json(self.folder / _CHECKPOINT)
         numbers = _rows(saved, "numbers", self.space.dimensions)
         begun, left = (_rows(saved, name, len(numbers)) for name in ("begun", "left"))
@@ -184,36 +182,36 @@ class Rounds:
             found = ScanRound.read(line, self.space)
             number = found.round_index
             rounds[number] = found
-            # The checkpoint is written now and then, so that lines may be younger.
+            # The checkpoint is written only from time to time, so lines may be newer.
             while len(begun) <= number and left:
                 begun.append(left.pop(0))
             if number >= len(begun) or begun[number] != found.row:
                 raise TalosDataError(
-                    f"resume: {self.folder / ROUNDS} does not belong to {_CHECKPOINT} beside it."
+                    f"resume: {self.folder / ROUNDS} does not match {_CHECKPOINT} in its folder."
                 )
         self.space.param_index, self.begun, self.done = left, begun, list(rounds.values())
         self.again = deque(number for number in range(len(begun)) if number not in rounds)
 
     def add(self, found: ScanRound) -> None:
-        """Adds a permutation that was trained, and writes its row and its line."""
+        """Adds a trained permutation, and writes its row and its line."""
         self.done.append(found)
         row = self._row(found)
         if list(row) == self._header:
             with self.log.open("a", newline="", encoding="utf-8") as file:
                 csv.writer(file).writerow([_text(value) for value in row.values()])
-        else:  # the first row, or one with other metrics: the header changes
+        else:  # the first row, or one with other metrics, changes the header
             self._write_log()
         with (self.folder / ROUNDS).open("a", encoding="utf-8") as file:
             file.write(found.line())
-        # A checkpoint of a large space takes long; it may cost a twentieth of the time.
+        # A checkpoint of a large space takes long. It may cost a twentieth of the time.
         written, took = self._checkpoint
         if time.monotonic() - written > max(1.0, 20 * took):
             self._write_checkpoint()
 
     def drop_after(self, number: int) -> list[ScanRound]:
-        """Makes a permutation the last one; returns those after it that were trained."""
+        """Makes a permutation the last one; returns the trained ones after it."""
         del self.begun[number + 1 :]
-        self.space.param_index = []  # nothing is left for a scan that goes on
+        self.space.param_index = []  # nothing is left for a resumed scan
         dropped = [found for found in self.done if found.round_index > number]
         self.done = [found for found in self.done if found.round_index <= number]
         self.failed = [found for found in self.failed if found.round_index <= number]
@@ -273,7 +271,7 @@ class Rounds:
 
     @property
     def parameter_columns(self) -> dict[str, str]:
-        """Parameter -> its column, which is ``param__NAME`` if a metric or a time is called so."""
+        """Parameter -> its column; ``param__NAME`` if a metric or a time has the same name."""
         taken = {*self.metrics, *_RESERVED}
         columns: dict[str, str] = {}
         for key in self.space.param_keys:
@@ -292,9 +290,8 @@ class Rounds:
     def entropies(self) -> pd.DataFrame:
         """Returns a table that says how learning was spread over the epochs, for each metric.
 
-        The figure is the relative entropy of the metric's values in validation against those in
-        training; without validation, the entropy of the values. It is NaN if a value is negative or
-        not finite.
+        With validation, it has the relative entropy of the metric in validation against training;
+        else the entropy of the values. It is NaN if a value is negative or not finite.
         """
         found = [
             {
@@ -323,8 +320,8 @@ class Rounds:
 def run_paths(folder: Path, experiment_dir: str | Path | None) -> tuple[Path, Path]:
     """Returns the folder of a scan and the path of its log.
 
-    Without ``experiment_dir``, a new folder is made in ``folder``, that of the experiment, and the
-    log is beside it, where Talos 1 has it.
+    Without ``experiment_dir``, a new folder is made in that of the experiment, ``folder``. The log
+    is next to it, as in Talos 1.
     """
     if experiment_dir is not None:
         run_dir = Path(experiment_dir).absolute()
@@ -336,7 +333,7 @@ def run_paths(folder: Path, experiment_dir: str | Path | None) -> tuple[Path, Pa
 
 
 def _made(path: Path) -> bool:
-    """Whether a folder could be made: of two processes, one makes it."""
+    """Whether this process could make a folder; another process may be first."""
     try:
         path.mkdir(parents=True)
     except FileExistsError:
@@ -372,7 +369,9 @@ def _text(value: Any) -> Any:
 def _rows(saved: dict[str, Any], name: str, below: int) -> list[int]:
     rows = saved.get(name)
     if not isinstance(rows, list) or not all(type(n) is int and 0 <= n < below for n in rows):
-        raise TalosDataError(f"resume: {_CHECKPOINT}: {name} is no list of numbers below {below}.")
+        raise TalosDataError(
+            f"resume: {name} in {_CHECKPOINT} must be a list of integers below {below}."
+        )
     return rows
 
 
@@ -381,11 +380,11 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise TalosDataError(f"resume: there is no {path}; there is no scan to go on.") from None
+        raise TalosDataError(f"resume: {path} is missing, so there is no scan to resume.") from None
     except (ValueError, OSError, RecursionError) as error:
         raise TalosDataError(f"resume: {path} is damaged: {error}.") from error
     if not isinstance(found, dict):
-        raise TalosDataError(f"resume: {path} is damaged: it is no JSON object.")
+        raise TalosDataError(f"resume: {path} is damaged: it is not a JSON object.")
     return found
 
 

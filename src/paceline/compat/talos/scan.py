@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import pandas as pd
 
+from paceline.compat.hints import add_hint, hint_for
 from paceline.compat.interception import CallOutcome, Engine, FunctionCall, check_concurrent
 from paceline.compat.progress import ProgressBar
 from paceline.compat.talos import evaluate, reduction
@@ -30,7 +31,7 @@ from paceline.compat.talos.notes import say
 from paceline.compat.talos.rounds import Rounds, RunFolder, ScanRound, run_paths
 from paceline.compat.talos.settings import identity, read_options, scan_details
 from paceline.compat.talos.space import ParamSpace
-from paceline.errors import BuildError, keras_3_change, with_keras_3
+from paceline.errors import BuildError
 
 #: A scan gives up after this many failed permutations if none has worked.
 _FAILURES = 5
@@ -39,7 +40,7 @@ _FAILURES = 5
 class Scan:
     """Trains ``model(x_train, y_train, x_val, y_val, params)`` for each permutation of ``params``.
 
-    The fits of permutations train in packs; the result of each is the one it would have alone.
+    Permutations train in packs. Each has the same result as alone.
 
     N: training examples. V: validation examples.
 
@@ -51,18 +52,17 @@ class Scan:
         experiment_name: Folder for the log and the models; None: ``talos_scans``.
         x_val: Validation features [V, ...]; None: the share ``val_split`` of x.
         y_val: Validation targets [V, ...]; None: the share ``val_split`` of y.
-        val_split: Share of the examples to validate on; 0: none, where the function gives ``fit`` a
-            ``validation_split``.
+        val_split: Share of the examples to validate on; 0: none, if the function passes
+            ``validation_split`` to ``fit``.
         multi_input: Whether x is a list of arrays, for a model with several inputs.
         random_method: How permutations are drawn if a limit leaves some out.
-        seed: Decides the split, the permutations, the weights and the order of examples.
-        performance_target: ``[metric, threshold, is_loss]``: the first permutation, in order, that
-            reaches the threshold is the last one in the results.
+        seed: Decides the split, the permutations, the weights and the data order.
+        performance_target: ``[metric, threshold, is_loss]``. The results end with the first
+            permutation that reaches the threshold.
         fraction_limit: Share of the permutations to try.
         round_limit: Number of permutations to try.
         time_limit: ``"%Y-%m-%d %H:%M"``: no permutation begins after that time.
-        boolean_limit: ``function(params) -> bool``: permutations for which it is false are left
-            out.
+        boolean_limit: ``function(params) -> bool``; permutations with a false value are left out.
         reduction_method: One of ``reduction.METHODS``, or a function of the scan; None: no
             reduction.
         reduction_interval: Number of permutations between two reductions.
@@ -72,15 +72,15 @@ class Scan:
         minimize_loss: Whether low values of ``reduction_metric`` are better.
         disable_progress_bar: Whether the progress bar is left out.
         print_params: Whether each permutation is printed when it begins.
-        clear_session: Has no effect: the names of layers begin anew in each permutation anyway.
+        clear_session: Has no effect: names of layers start from scratch in each permutation anyway.
         save_weights: Whether weights are kept in memory, for ``best_model`` and the like.
         save_models: Whether every model is saved in the folder of the experiment.
         **options: Arguments by their names of 2018 (``dataset_name``, ``grid_downsample``, ...),
-            and those of 2.x: ``experiment_dir`` names the folder of this scan, ``resume=True``
-            goes on with the scan in it, ``stop_after`` ends the scan after so many permutations,
-            and ``retain_models=True`` keeps every model as it is. And ``concurrent``: whether
-            permutations begin while others are under way. False: never. True: always. None:
-            unless they share something that would change their results; a note then says what.
+            and these of 2.x: ``experiment_dir`` is the folder of this scan. ``resume=True`` resumes
+            the scan in it. ``stop_after`` is the number of permutations after which the scan ends.
+            ``retain_models=True`` keeps every model as it is. And ``concurrent``: whether
+            permutations begin while others train. False: never. True: always. None: unless they
+            share something that would change their results; a note then names it.
 
     Attributes:
         data: A table with one row for each permutation that trained: times, last values of
@@ -92,16 +92,16 @@ class Scan:
         peak_epochs: A table with the epoch, from 0, of the best value of each metric.
         saved_models, saved_weights: JSON and weights for each row of ``data``; None if not kept.
         failures: The permutations that failed, with params and error.
-        run_dir: Folder of this scan: ``results.csv``, ``metadata.json``, what ``resume`` needs.
+        run_dir: Folder of this scan: ``results.csv``, ``metadata.json``, files for ``resume``.
         status: "complete"; "paused" after ``stop_after``, ``time_limit`` or Ctrl-C.
-        x, y, params: As given.
+        x, y, params: The arguments.
 
     Raises:
-        TalosParamsError, TalosTypeError, TalosDataError: An argument cannot work; nothing was
+        TalosParamsError, TalosTypeError, TalosDataError: An argument cannot work. Nothing was
             trained.
         TalosReturnError: The function returned something other than ``(history, model)``.
         UsageError: ``concurrent`` is not True, False or None.
-        Exception: No permutation worked: what the first one raised.
+        Exception: No permutation worked. It is the error of the first one.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Scan:
         self._target = check_target(performance_target)
         check_inputs(self.x, self.multi_input)
         if (x_val is None) != (y_val is None):
-            raise TalosDataError("x_val, y_val: one was given; pass both, or none.")
+            raise TalosDataError("x_val and y_val belong together. Pass both, or none.")
         self.custom_val_split = x_val is not None
         if not self.custom_val_split:
             check_split(x, y, val_split)
@@ -196,7 +196,7 @@ class Scan:
             as_they_are=more["retain_models"],
         )
         self.data = pd.DataFrame()
-        self._open: set[int] = set()  # numbers of the permutations under way
+        self._open: set[int] = set()  # numbers of the running permutations
         self._last: int | None = None  # the first permutation that has reached the target
         self.status, self._stop_after = "running", more["stop_after"]
         if more["resume"]:
@@ -254,8 +254,8 @@ class Scan:
             except KeyboardInterrupt:
                 self.status = "paused"
                 bar.say(
-                    f"interrupted: data has the permutations that have ended; experiment_dir="
-                    f"{str(self.run_dir)!r} and resume=True go on"
+                    "interrupted: data has the finished permutations. To resume the scan, pass "
+                    f"experiment_dir={str(self.run_dir)!r} and resume=True"
                 )
             except BaseException:
                 self.status = "failed"
@@ -313,8 +313,8 @@ class Scan:
         except Exception as error:
             found.error = error
             self._rounds.failed.append(found)
-            kind = "" if isinstance(error, BuildError) else f"{type(error).__name__}: "
-            text = with_keras_3(f"{kind}{error}")
+            text = str(error) if isinstance(error, BuildError) else _described(error)
+            text = f"{text.rstrip('.')}. {hint}" if (hint := hint_for(error)) else text
             self._bar.say(f"permutation {number} failed, with {params}: {text}")
             if len(self._rounds.failed) >= _FAILURES and not self._rounds.done:
                 self._give_up(f"{_FAILURES} permutations failed, and none worked")
@@ -332,10 +332,8 @@ class Scan:
     def _give_up(self, what: str) -> None:
         """Raises the error of the first permutation, as Talos does, with a note."""
         failure = min(self._rounds.failed, key=lambda each: each.round_index)
-        failure.error.add_note(f"model: {what}; the first, with {failure.params}, raised this")
-        change = keras_3_change(f"{type(failure.error).__name__}: {failure.error}")
-        if change is not None:
-            failure.error.add_note(change)
+        failure.error.add_note(f"{what}. The first one, with {failure.params}, raised this error")
+        add_hint(failure.error)
         raise failure.error
 
     # -- results -----------------------------------------------------------------------------------
@@ -353,10 +351,7 @@ class Scan:
         numbers = [found.round_index for found in rounds.done]
         self.saved_models = [self._kept_models.config(number) for number in numbers]
         self.saved_weights = [self._kept_models.weights(number) for number in numbers]
-        self.failures = [
-            {"params": f.params, "error": f"{type(f.error).__name__}: {f.error}"}
-            for f in rounds.failed
-        ]
+        self.failures = [{"params": f.params, "error": _described(f.error)} for f in rounds.failed]
         self.details = pd.Series(
             {
                 **scan_details(self),
@@ -380,7 +375,7 @@ class Scan:
 
     @property
     def peak_epochs_df(self) -> pd.DataFrame:
-        """What ``peak_epochs`` was called before version 1."""
+        """The name of ``peak_epochs`` before version 1."""
         return self.peak_epochs
 
     @property
@@ -423,12 +418,12 @@ class Scan:
             custom_objects: Name -> class or function, for Keras to load the model.
 
         Raises:
-            TalosParamsError: There is no such column, or it holds no number.
+            TalosParamsError: ``data`` has no such column, or no number in it.
             TalosModelError: The model was not kept.
         """
         return self.activate(self.best_row(metric, asc), saved, custom_objects)
 
-    # A function of Talos too, so that the scan is its first argument.
+    # Talos has it as a function, too, so the scan is its first argument.
     evaluate_models = evaluate.evaluate_models
 
     def __repr__(self) -> str:
@@ -438,18 +433,12 @@ class Scan:
 
 # -- functions of Talos that are methods here ------------------------------------------------------
 
-#: Talos calls it so in ``talos.scan.scan_addon``.
+#: The name in ``talos.scan.scan_addon``.
 func_evaluate = evaluate.evaluate_models
 
 
 def best_model(scan: ScanResults, metric: str | None = "val_acc", asc: bool = False) -> int:
-    """Returns the row of the scan's ``data`` that is best in a metric.
-
-    Args:
-        scan: A ``Scan`` or a ``Restore``.
-        metric: A column of ``data``.
-        asc: Whether low values are better.
-    """
+    """Returns the row of ``data`` of a ``Scan`` or ``Restore`` that is best in a metric."""
     return scan.best_row(metric, asc)
 
 
@@ -460,15 +449,7 @@ def activate_model(
     custom_objects: dict[str, Any] | None = None,
     model_factory: Any = None,
 ) -> Any:
-    """Returns the trained model of a row of the scan's ``data``.
-
-    Args:
-        scan: A ``Scan`` or a ``Restore``.
-        model_id: Number of the row.
-        saved: Whether the model is loaded from its file; else from memory.
-        custom_objects: Name -> class or function, for Keras to load the model.
-        model_factory: Has no effect: Keras models need none.
-    """
+    """Returns the trained model of a row of ``data``; arguments as for ``Evaluate.evaluate``."""
     return scan.activate(int(model_id), saved, custom_objects)
 
 
@@ -479,7 +460,7 @@ def func_best_model(
     saved: bool = False,
     custom_objects: dict[str, Any] | None = None,
 ) -> Any:
-    """Returns the trained model that is best in a metric; arguments as for the two above."""
+    """Returns the trained model that is best in a metric; arguments as for ``Scan.best_model``."""
     return activate_model(scan, best_model(scan, metric, asc), saved, custom_objects)
 
 
@@ -504,7 +485,7 @@ def check_function(model: Any) -> None:
     """Checks the function of a scan before anything is trained."""
     if not callable(model) or isinstance(model, keras.Model):
         raise TalosTypeError(
-            f"model: a {type(model).__name__} was given; pass a function "
+            f"model must be a function, got {type(model).__name__}. Pass a function "
             "model(x_train, y_train, x_val, y_val, params) that builds, compiles and fits a model, "
             "and returns (history, model)."
         )
@@ -512,7 +493,7 @@ def check_function(model: Any) -> None:
         inspect.signature(model).bind(*range(5))
     except TypeError as error:
         raise TalosTypeError(
-            f"model: {_name(model)} cannot be called with x_train, y_train, x_val, y_val, params: "
+            f"model must take x_train, y_train, x_val, y_val, params, but {_name(model)} does not: "
             f"{error}."
         ) from error
     except ValueError:  # Python knows no signature of this function
@@ -532,8 +513,8 @@ def check_target(target: Any) -> tuple[str, float, bool] | None:
     )
     if not fine:
         raise TalosParamsError(
-            f"performance_target: {target!r} is no [metric, threshold, is_loss] like "
-            "['val_acc', 0.9, False]."
+            f"performance_target must be [metric, threshold, is_loss], got {target!r}. Pass a list "
+            "such as ['val_acc', 0.9, False]."
         )
     return tuple(target)
 
@@ -543,26 +524,28 @@ def read_outcome(
 ) -> tuple[dict[str, list[float]], Any]:
     """Returns the history, metric -> one float per epoch, and the model of the user's function."""
     value, name = outcome.value, _name(function)
-    end = "end it with 'return history, model', history being what model.fit returned."
-    if isinstance(value, Mapping):  # as functions of Talos 2 may return their results
+    if isinstance(value, Mapping):  # functions of Talos 2 may return their results as a dictionary
         value = _history_of_dict(value), value.get("_model", value.get("model"))
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        what = "nothing" if value is None else f"a {type(value).__name__}"
-        raise TalosReturnError(f"model: {name} returned {what}; {end}")
+        raise _wrong_return(name, "nothing" if value is None else type(value).__name__)
     history, model = value
     if hasattr(history, "state_dict") and not isinstance(history, keras.Model):
         model = history  # (module with a history, its parameters), of PyTorch
     if isinstance(history, keras.Model) and not isinstance(model, keras.Model):
-        raise TalosReturnError(f"model: {name} returned (model, history); {end}")
+        raise _wrong_return(name, "(model, history)")
     found = getattr(history, "history", history)
     if not isinstance(found, Mapping):
-        raise TalosReturnError(
-            f"model: {name} returned a {type(history).__name__} for the history; {end}"
-        )
+        raise _wrong_return(name, f"{type(history).__name__} in place of the history")
     if not found:
-        fitted = "never called model.fit" if not outcome.fits else "has an empty history"
-        raise TalosReturnError(f"model: {name} {fitted}, so there is nothing to compare; {end}")
+        raise _wrong_return(name, "an empty history" if outcome.fits else "no history of model.fit")
     return {str(k): _floats(str(k), values, name) for k, values in found.items()}, model
+
+
+def _wrong_return(name: str, got: str) -> TalosReturnError:
+    return TalosReturnError(
+        f"model: {name} must return (history, model), got {got}. End the function with 'return "
+        "history, model', with the history that model.fit returned."
+    )
 
 
 def _floats(metric: str, values: Any, name: str) -> list[float]:
@@ -570,13 +553,13 @@ def _floats(metric: str, values: Any, name: str) -> list[float]:
         return [float(value) for value in values]
     except (TypeError, ValueError) as error:
         raise TalosReturnError(
-            f"model: {name} returned {values!r} for {metric!r} of the history; a metric is a list "
-            "of one number for each epoch."
+            f"model: {metric!r} in the history of {name} must be a list with one number for each "
+            f"epoch, got {values!r}."
         ) from error
 
 
 def _history_of_dict(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The history in a dictionary of results: metrics that it lacks have their value only."""
+    """The history in a dictionary of results; metrics that it lacks have only their last value."""
     history = value.get("_history", value.get("history")) or {}
     history = dict(getattr(history, "history", history))
     names = ("model", "history", "predictions", "backend", "factory", "model_factory", "metrics")
@@ -584,6 +567,10 @@ def _history_of_dict(value: Mapping[str, Any]) -> dict[str, Any]:
     if metrics is None:
         metrics = {k: v for k, v in value.items() if str(k)[:1] != "_" and k not in names}
     return history | {k: [v] for k, v in metrics.items() if k not in history}
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _name(function: Any) -> str:

@@ -1,7 +1,7 @@
 """The arguments of ``Scan``: their names of 2018, and which of them decide the results.
 
-A scan that goes on with ``resume=True`` is refused where what decides the results has changed. Its
-folder has digests to tell by: of settings, of data, and of the user's function.
+``resume=True`` needs the settings, data and function that the scan began with. The folder of the
+scan has digests of them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from paceline.compat.talos.errors import TalosParamsError, TalosTypeError
 class ScanArgument(NamedTuple):
     """Facts about an argument of ``Scan`` that its signature does not tell."""
 
-    of_2018: str | None = None  # its name in versions 0.2 to 0.5, where it was another
-    decides: Literal["never", "always", "reduction"] = "never"  # the results; "reduction": with one
+    of_2018: str | None = None  # its name in versions 0.2 to 0.5, if it was another
+    # Whether it decides the results; "reduction": only in a scan with a reduction.
+    decides: Literal["never", "always", "reduction"] = "never"
     shown: bool = False  # whether ``details`` has it
 
 
@@ -47,8 +48,8 @@ ARGUMENTS = {
     "clear_session": ScanArgument(of_2018="clear_tf_session"),
     "seed": ScanArgument(decides="always", shown=True),
 }
-#: Arguments of versions 0.2 to 0.5, and of 2.x, that 1.x does not have, and our own ``concurrent``
-#: -> their defaults.
+#: Arguments of versions 0.2 to 0.5 and of 2.x that 1.x does not have -> their defaults.
+#: ``concurrent`` is Paceline's own.
 OPTIONS: dict[str, Any] = {
     "shuffle": True,
     "search_method": None,
@@ -65,7 +66,7 @@ OPTIONS: dict[str, Any] = {
 _RENAMED = {about.of_2018: name for name, about in ARGUMENTS.items() if about.of_2018}
 #: Arguments of versions 0.2 to 0.5 that never changed a result.
 _WITHOUT_EFFECT_IN_2018 = ("talos_log_name", "debug", "functional_model")
-#: Arguments of 2.x that have nothing to do here: models need no factory, results are always CSV.
+#: Arguments of 2.x without effect here: models need no factory, results are always CSV.
 _WITHOUT_EFFECT = (
     *_WITHOUT_EFFECT_IN_2018,
     "backend",
@@ -74,7 +75,7 @@ _WITHOUT_EFFECT = (
     "feedback_interval",
     "output_format",
 )
-#: Whoever uses one of these has written for 2018, when ``last_epoch_value`` was False.
+#: Code with one of these was written in 2018, when ``last_epoch_value`` was False.
 _OF_2018 = {
     "dataset_name",
     "experiment_no",
@@ -83,17 +84,17 @@ _OF_2018 = {
     *_RENAMED,
     *_WITHOUT_EFFECT_IN_2018,
 }
-#: Folder of the log if no name is given. (A folder "talos" would be taken for the package.)
+#: Default folder of the log. (Python would take a folder "talos" for the package.)
 _FOLDER = "talos_scans"
 
 
 def read_options(
     options: dict[str, Any], given: dict[str, Any], note: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Returns a value for each of ``OPTIONS``; values of renamed ones are written to ``given``.
+    """Returns a value for each of ``OPTIONS``, and writes values of renamed ones to ``given``.
 
-    ``last_epoch_value`` becomes a bool: its default in 2018 was False, and a call without a name of
-    the experiment is of 2018 too.
+    ``last_epoch_value`` becomes a bool: its default was False in 2018. A call without the name of
+    an experiment is of 2018, too.
     """
     options = dict(options)
     unnamed = not given["experiment_name"] and "experiment_dir" not in options
@@ -109,37 +110,38 @@ def read_options(
             if given[new] is not None and given[new] != value and old != "clear_tf_session":
                 if not (old == "reduce_loss" and given[new] is False):
                     raise TalosParamsError(
-                        f"{old}: it is the older name of {new}, and both were given; leave one out."
+                        f"{old} is the older name of {new}, and both were passed. Remove one."
                     )
             given[new] = value
     for name in _WITHOUT_EFFECT:
         if name in options:
             options.pop(name)
-            note(f"{name}: it has no effect here")
+            note(f"{name} has no effect here")
     found = {name: options.pop(name, default) for name, default in OPTIONS.items()}
     if options:
         raise TalosTypeError(
-            f"Scan: unknown argument {next(iter(options))!r}; see docs/reference/talos.md for "
-            "those there are."
+            f"Scan has no argument {next(iter(options))!r}. See docs/reference/talos.md for its "
+            "arguments."
         )
     if found["search_method"] not in (None, "random", "linear", "reverse"):
         raise TalosParamsError(
-            f"search_method: {found['search_method']!r} is not 'random', 'linear' or 'reverse'."
+            "search_method must be 'random', 'linear' or 'reverse', got "
+            f"{found['search_method']!r}."
         )
     if found["last_epoch_value"] is None:
         found["last_epoch_value"] = not of_2018
         if of_2018:
             note(
-                "last_epoch_value: as in 2018 the table has the best epoch of each metric; "
-                "last_epoch_value=True takes the last epoch"
+                "last_epoch_value is missing, so the table has the best epoch of each metric, as "
+                "in 2018. Pass last_epoch_value=True for the last epoch"
             )
     if not given["experiment_name"]:
         given["experiment_name"] = _FOLDER
         if found["experiment_dir"] is None:
-            note(f"experiment_name: none was given; the log goes to {_FOLDER}/")
+            note(f"experiment_name is missing, so the log goes to {_FOLDER}/")
     _check_own(found)
-    found["beside"] = beside  # whether the table is also written beside the folder, as it was then
-    # As ParamSpace has it: a scan that goes on compares it with what it was.
+    found["beside"] = beside  # whether the table is also written next to the folder, as in 2018
+    # As in ParamSpace, because a resumed scan compares it.
     if isinstance(given["fraction_limit"], int) and not isinstance(given["fraction_limit"], bool):
         given["fraction_limit"] = float(given["fraction_limit"])
     return found
@@ -148,21 +150,20 @@ def read_options(
 def _check_own(found: dict[str, Any]) -> None:
     stop = found["stop_after"]
     if stop is not None and (not isinstance(stop, int) or isinstance(stop, bool) or stop < 1):
-        raise TalosParamsError(f"stop_after: {stop!r} is not a positive whole number.")
+        raise TalosParamsError(f"stop_after must be a positive integer, got {stop!r}.")
     if found["resume"] and found["experiment_dir"] is None:
         raise TalosParamsError(
-            "resume: there is no experiment_dir; name the folder of the scan that is to go on."
+            "resume needs experiment_dir, which is missing. Pass the folder of the scan."
         )
 
 
-# -- what the settings of a scan decide ------------------------------------------------------------
+# -- what decides the results of a scan ------------------------------------------------------------
 
 
 def identity(x: Iterable[Any], y: Iterable[Any], scan: Any, shuffle: bool | None) -> dict[str, str]:
     """Returns digests of what decides the results of a ``Scan``.
 
-    x, y: all data that it was given. ``shuffle``: whether they are shuffled before they are split;
-    None where they are not split.
+    x, y: all its data. ``shuffle``: whether they are shuffled before a split; None without a split.
     """
     decides = ["always"] if scan.reduction_method is None else ["always", "reduction"]
     names = [name for name, about in ARGUMENTS.items() if about.decides in decides]
@@ -181,12 +182,12 @@ def identity(x: Iterable[Any], y: Iterable[Any], scan: Any, shuffle: bool | None
 
 
 def identity_hash(found: Mapping[str, str]) -> str:
-    """Returns one digest of all that decides the results."""
+    """Returns one digest of everything that decides the results."""
     return _digest(json.dumps(found, sort_keys=True))
 
 
 def scan_details(scan: Any) -> dict[str, Any]:
-    """Returns the settings of a ``Scan`` that has ended, for its ``details``."""
+    """Returns the settings of a finished ``Scan``, for its ``details``."""
     return {
         "experiment_name": scan.experiment_name,
         "experiment_id": scan.experiment_id,
@@ -200,7 +201,7 @@ def scan_details(scan: Any) -> dict[str, Any]:
 
 
 def _source(function: Callable[..., Any]) -> str:
-    """The source of a function; where there is none, what it was compiled to, or its class."""
+    """The source of a function; without one, its code, or its class."""
     try:
         return inspect.getsource(function)
     except (OSError, TypeError):  # made by exec, or an object that is called
@@ -209,19 +210,19 @@ def _source(function: Callable[..., Any]) -> str:
 
 
 def _code(function: Callable[..., Any]) -> str:
-    """What tells a function from others; the lines of a lambda hold the call of ``Scan`` too."""
+    """What tells a function from others; lines of a lambda may hold the call of ``Scan``, too."""
     if getattr(function, "__name__", None) == "<lambda>":
         return repr(_compiled(function.__code__))
     return _source(function)
 
 
 def _compiled(code: CodeType) -> list[Any]:
-    """What a function was compiled to, alike in every process."""
+    """The compiled code of a function, the same in every process."""
     constants = [
         _compiled(each)
         if isinstance(each, CodeType)
         else sorted(map(repr, each))
-        if isinstance(each, frozenset)  # the order of a set of text is another in each process
+        if isinstance(each, frozenset)  # the order of a set of text differs between processes
         else repr(each)
         for each in code.co_consts
     ]

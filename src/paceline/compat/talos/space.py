@@ -1,4 +1,4 @@
-"""The permutations of a params dictionary, and the random methods that choose which to try."""
+"""The permutations of a params dictionary, and the random methods that choose among them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import numpy as np
 from paceline.compat.talos.errors import TalosDataError, TalosParamsError, TalosTypeError
 
 _TIME = "%Y-%m-%d %H:%M"
-#: Permutations of a space for each of which a number can be made in well under a second.
+#: Size of a space for whose permutations numbers can be made in well under a second.
 _LARGE = 2**22
 #: Comparisons of picks and candidates that take about a second.
 _MANY = 10**9
 
 
 class ParamSpace:
-    """The permutations of a params dictionary that are to be tried, and which of them are left.
+    """The permutations of a params dictionary to try, and which of them are left.
 
     Args:
         params: Name -> list of values, or ``(start, end, steps)``.
@@ -32,13 +32,12 @@ class ParamSpace:
         fraction_limit: Share of the permutations to try.
         round_limit: Number of permutations to try.
         time_limit: ``"%Y-%m-%d %H:%M"``: no permutation begins after that time.
-        boolean_limit: ``function(params) -> bool``: permutations for which it is false are left
-            out.
-        seed: Decides what is drawn.
+        boolean_limit: ``function(params) -> bool``; permutations with a false value are left out.
+        seed: Decides the permutations that are drawn.
 
     Attributes:
         param_space: Permutations, one list of values each, in the order of ``param_keys``.
-        param_index: Rows of ``param_space`` that are left, in the order they are tried.
+        param_index: Rows of ``param_space`` that are left, in order.
         numbers: For each row of ``param_space``, its number among all permutations.
         dimensions: Number of all permutations of the dictionary.
 
@@ -59,11 +58,11 @@ class ParamSpace:
     ) -> None:
         if not isinstance(params, Mapping):
             raise TalosTypeError(
-                f"params: a {type(params).__name__} was given; pass a dictionary of lists, such as "
-                "{'lr': [0.1, 0.01]}, or a ParamSpace."
+                f"params must be a dictionary or a ParamSpace, got {type(params).__name__}. Pass a "
+                "dictionary of lists, such as {'lr': [0.1, 0.01]}."
             )
         if not params:
-            raise TalosParamsError("params: the dictionary is empty; give a parameter to vary.")
+            raise TalosParamsError("params must have a parameter to vary, got an empty dictionary.")
         self.params = params
         self.param_keys = list(params if param_keys is None else param_keys)
         self.random_method, self.seed = random_method, seed
@@ -88,14 +87,14 @@ class ParamSpace:
             )
             if not self.param_space:
                 raise TalosParamsError(
-                    "boolean_limit: it is true for none of the permutations; all were left out."
+                    "boolean_limit must be true for some permutations, and it is false for all."
                 )
 
     def __len__(self) -> int:
         return len(self.param_index)
 
     def take(self, numbers: Iterable[int]) -> None:
-        """Makes the permutations of these numbers the space, to be tried in this order."""
+        """Makes the permutations of these numbers the space, in this order."""
         self.numbers = list(numbers)
         self.param_space = [self._row(number) for number in self.numbers]
         self.param_index = list(range(len(self.param_space)))
@@ -112,13 +111,13 @@ class ParamSpace:
         return self.parameters(self.param_index.pop(0))
 
     def why_none(self) -> str:
-        """Returns why ``round_parameters`` has handed out none."""
+        """Returns why ``round_parameters`` has returned none."""
         if self.param_index:
-            return f"time_limit: {self.time_limit} is in the past"
-        return "params: the space has no permutation left; one space serves one scan, make another"
+            return f"time_limit {self.time_limit} is in the past"
+        return "the space has no permutation left. Make a new ParamSpace for each scan"
 
     def put_in_order(self, order: str | None) -> None:
-        """Sorts what is left, as ``search_method`` of 2018 did; None: the order stays."""
+        """Sorts the rows that are left, as ``search_method`` of 2018; None: the order stays."""
         if order == "random":
             rng = np.random.default_rng(self.seed)
             self.param_index = [self.param_index[i] for i in rng.permutation(len(self))]
@@ -167,7 +166,7 @@ class ParamSpace:
 
 
 class DistributeParamSpace:
-    """A space that is divided into parts, one for each machine.
+    """A space in parts, one for each machine.
 
     Args:
         params, param_keys, random_method, fraction_limit, round_limit, time_limit, boolean_limit,
@@ -191,11 +190,11 @@ class DistributeParamSpace:
         seed: int | None = None,
     ) -> None:
         if not isinstance(machines, int) or isinstance(machines, bool) or machines < 1:
-            raise TalosParamsError(f"machines: {machines!r} is not a positive whole number.")
+            raise TalosParamsError(f"machines must be a positive integer, got {machines!r}.")
         self.machines = machines
         self.param_spaces: dict[int, ParamSpace] = {}
-        # All machines must divide the same permutations. Without a fixed seed, each machine would
-        # draw others.
+        # All machines must divide the same permutations. Without a fixed seed, each would draw
+        # different ones.
         arguments = (params, param_keys, random_method, fraction_limit, round_limit, time_limit)
         seed = 0 if seed is None else seed
         whole = ParamSpace(*arguments, boolean_limit, seed)
@@ -215,26 +214,26 @@ def _values(name: str, given: Any) -> list[Any]:
         given = given.tolist()
     if not isinstance(given, list):
         raise TalosTypeError(
-            f"params[{name!r}]: {given!r} is neither a list of values nor (start, end, steps); "
-            f"for one value, write [{given!r}]."
+            f"params[{name!r}] must be a list of values or (start, end, steps), got {given!r}. "
+            f"For one value, write [{given!r}]."
         )
     if not given:
         raise TalosParamsError(
-            f"params[{name!r}]: the list is empty; give at least one value, or leave it out."
+            f"params[{name!r}] must have at least one value, got an empty list. Add a value, or "
+            "remove the name."
         )
     return list(given)
 
 
 def _range(name: str, given: tuple[Any, ...]) -> list[Any]:
-    """Values from start to below end; whole numbers if start and end are."""
+    """Values from start to below end; integers if start and end are integers."""
     numbers = len(given) == 3 and all(
         isinstance(v, (int, float, np.number)) and not isinstance(v, bool) for v in given
     )
     if not numbers or given[0] == given[1] or given[2] < 1:
         raise TalosParamsError(
-            f"params[{name!r}]: {given!r} is no (start, end, steps); it needs two different "
-            "numbers and how many values to take between them. For values as they are, write a "
-            "list."
+            f"params[{name!r}] must be (start, end, steps) with two different numbers and at least "
+            f"1 step, got {given!r}. To list the values themselves, write a list."
         )
     start, end, steps = given
     values = np.arange(start, end, (end - start) / steps, dtype=float)
@@ -244,7 +243,7 @@ def _range(name: str, given: tuple[Any, ...]) -> list[Any]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values have the same type and are equal; arrays are compared as a whole."""
+    """Whether two values are equal and either both bool or neither; arrays must equal entirely."""
     if isinstance(one, bool) is not isinstance(other, bool):
         return False
     try:
@@ -258,14 +257,14 @@ def _moment(text: str) -> datetime:
         return datetime.strptime(text, _TIME)
     except (TypeError, ValueError) as error:
         raise TalosParamsError(
-            f"time_limit: {text!r} is no date and time like '2026-12-31 18:00'."
+            f"time_limit must be a date and time such as '2026-12-31 18:00', got {text!r}."
         ) from error
 
 
 # -- random methods --------------------------------------------------------------------------------
-# From a seed each method draws what Talos 2.0.10 draws. Several of Talos' methods make a number for
-# every permutation of the space, so that a space of billions does not fit into memory: in spaces
-# above ``_LARGE`` they draw by other means, and then differ from Talos.
+# From the same seed each method draws the same permutations as Talos 2.0.10. Several of Talos'
+# methods make a number for every permutation, and a space of billions does not fit into memory. In
+# spaces above ``_LARGE`` these methods draw in another way, and differ from Talos.
 
 
 def sample(limit: float | int, n_all: int, random_method: str, seed: int | None) -> list[int]:
@@ -274,8 +273,8 @@ def sample(limit: float | int, n_all: int, random_method: str, seed: int | None)
     n = int(n_all * limit) if isinstance(limit, float) else int(limit)
     if n < 1:
         raise TalosDataError(
-            f"fraction_limit, round_limit: {limit!r} of {n_all} permutations is less than 1; "
-            "give a larger limit."
+            f"fraction_limit and round_limit must leave at least 1 permutation, got {limit!r} of "
+            f"{n_all}. Pass a larger limit."
         )
     return METHODS[random_method](min(n, n_all), n_all, seed)
 
@@ -284,7 +283,7 @@ def check_method(random_method: str) -> None:
     """Checks the name of a random method."""
     if random_method not in METHODS:
         raise TalosParamsError(
-            f"random_method: {random_method!r} is not one of {', '.join(METHODS)}."
+            f"random_method must be one of {', '.join(METHODS)}, got {random_method!r}."
         )
 
 
@@ -293,7 +292,7 @@ def _mersenne(n: int, n_all: int, seed: int | None) -> list[int]:
 
 
 def _crypto(n: int, n_all: int, seed: int | None) -> list[int]:
-    """Random numbers of the operating system, on which a seed has no effect, as in Talos."""
+    """Random numbers of the operating system; a seed has no effect, as in Talos."""
     return secrets.SystemRandom().sample(range(n_all), n)
 
 
@@ -346,7 +345,7 @@ def _latin(n: int, n_all: int, seed: int | None) -> list[int]:
     if n_all > _LARGE:
         return _one_of_each_part(n, n_all, seed)
     rng = np.random.default_rng(seed)
-    rng.uniform(size=n_all)  # SciPy draws each point's place in its part; the order has none of it
+    rng.uniform(size=n_all)  # SciPy draws each point's place in its part before the order
     order = np.arange(n_all)
     rng.shuffle(order)
     return _smallest(order, n)
@@ -375,8 +374,8 @@ def _one_of_each_part(n: int, n_all: int, seed: int | None) -> list[int]:
     return [picks[i] for i in rng.permutation(n)]
 
 
-#: Name of each method of Talos -> its function. Two methods of Talos ask a service on the internet
-#: for random numbers; here the operating system gives them, as for ``uniform_crypto``.
+#: Name of each method of Talos -> its function. In Talos, "quantum" and "ambience" ask a server for
+#: random numbers. Here the operating system draws them, as for ``uniform_crypto``.
 METHODS: dict[str, Callable[[int, int, int | None], list[int]]] = {
     "uniform_mersenne": _mersenne,
     "uniform_crypto": _crypto,

@@ -48,7 +48,7 @@ __all__ = [
 
 
 class SequenceGenerator(keras.utils.PyDataset):
-    """A data set that gives batches in order, for ``model.fit``.
+    """A data set of batches in order, for ``model.fit``.
 
     Args:
         x_set: Features [N, ...].
@@ -75,8 +75,8 @@ class SequenceGenerator(keras.utils.PyDataset):
         self.x, self.y = (x if x_set is None else x_set), (y if y_set is None else y_set)
         if self.x is None or self.y is None or batch_size < 1:
             raise TalosDataError(
-                f"x_set, y_set, batch_size: SequenceGenerator needs features, targets and a "
-                f"positive batch_size; {batch_size} was given."
+                "SequenceGenerator needs x_set, y_set and a positive batch_size, got batch_size="
+                f"{batch_size}. Pass all three."
             )
         self.batch_size = batch_size
 
@@ -89,13 +89,7 @@ class SequenceGenerator(keras.utils.PyDataset):
 
 
 def generator(x: Any, y: Any, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields batches in order, without end, as float32.
-
-    Args:
-        x: Features [N, ...].
-        y: Targets [N, ...].
-        batch_size: Number of examples of a batch.
-    """
+    """Yields batches of x [N, ...] and y [N, ...] in order, without end, as float32."""
     while True:
         for start in range(0, len(x), batch_size):
             part = slice(start, start + batch_size)
@@ -111,29 +105,16 @@ def val_split(
     multi_input: bool = False,
     seed: int | None = None,
 ) -> tuple[Any, Any, Any, Any]:
-    """Splits data into training and validation data.
+    """Splits x [N, ...] and y [N, ...]; returns x_train, y_train, x_val, y_val.
 
-    Args:
-        x: Features [N, ...].
-        y: Targets [N, ...].
-        split_share: Share of the examples that validate.
-        shuffled: Whether examples are shuffled before.
-        multi_input: Whether x is a list of arrays.
-        seed: Decides how examples are shuffled.
-
-    Returns:
-        x_train, y_train, x_val, y_val.
+    ``split_share`` of the examples validate; ``multi_input``: x is a list of arrays.
     """
     check_inputs(x, multi_input)
     return split(x, y, split_share, shuffle=shuffled, seed=seed)
 
 
 def live(**options: Any) -> TrainingPlot:
-    """Returns a ``TrainingPlot``, which version 0.5 called so.
-
-    Args:
-        **options: Have no effect.
-    """
+    """Returns a ``TrainingPlot``: the name of version 0.5. ``options`` have no effect."""
     return TrainingPlot(**options)
 
 
@@ -147,25 +128,15 @@ def rescale_meanzero(x: Any) -> np.ndarray:
 
 
 def create_param_space(data: pd.DataFrame, no_of_metrics: int = 2) -> ParamSpace:
-    """Returns the space of the values in a log.
-
-    Args:
-        data: The log as a table.
-        no_of_metrics: Number of columns before the parameters.
-    """
+    """Returns the space of a log, whose first ``no_of_metrics`` columns are not parameters."""
     columns = data.columns[no_of_metrics:]
     return ParamSpace({name: data[name].unique().tolist() for name in columns})
 
 
 def power_draw_append(history: Any, power_draw: Any) -> Any:
-    """Adds what a ``PowerDraw`` noted to a history: watts_min, watts_max, seconds and Ws.
+    """Adds watts_min, watts_max, seconds and Ws to the history of a ``fit``, and returns it.
 
-    Args:
-        history: What ``fit`` returned.
-        power_draw: The ``PowerDraw`` of that ``fit``.
-
-    Returns:
-        The history.
+    ``power_draw`` is the ``PowerDraw`` callback of that ``fit``.
     """
     log = power_draw.log
     watts = [*log["epoch_begin"], *log["epoch_end"]]
@@ -198,8 +169,8 @@ def recover_best_model(
 ) -> tuple[pd.DataFrame, list[Any]]:
     """Trains the best permutations of a log again, and scores them on parts of other data.
 
-    Where the folder of the log's scan is still there, the params are those of the scan. Else they
-    are all columns of the log but the metric.
+    If the folder of the log's scan still exists, the params are those of the scan. Else they are
+    all columns of the log but the metric.
 
     Args:
         x_train: Training features [N, ...] of the scan.
@@ -214,7 +185,7 @@ def recover_best_model(
         y_cross: Targets to score on; None: ``y_val``.
         n_models: Number of permutations.
         task: "binary", "multi_class", "multi_label" or "continuous".
-        asc: Whether low values of the metric are better; None: told from its name.
+        asc: Whether low values of the metric are better; None: Paceline goes by its name.
         folds: Number of parts.
         param_resolver: Called with the params of each permutation; returns those to train with.
 
@@ -231,7 +202,7 @@ def recover_best_model(
     parts = kfold(x_cross, y_cross, folds)
     models, scores = [], []
     columns = parameter_columns(experiment_log)
-    rows = found.to_dict("records")  # a Series would turn whole numbers of a row into floats
+    rows = found.to_dict("records")  # a Series would turn integers of a row into floats
     trained = trained_params(experiment_log, [row.get("duration", math.nan) for row in rows])
     for own, row in zip(trained, rows, strict=True):
         if own is not None:
@@ -253,7 +224,7 @@ def recover_best_model(
 class TorchHistory:
     """Collects metrics by name, as ``fit`` does; a base class for a module of PyTorch.
 
-    A module is not initialized by this class, so ``init_history`` is to be called first.
+    This class does not initialize a module, so call ``init_history`` first.
 
     Attributes:
         history: Metric -> its values, in order.
@@ -287,17 +258,16 @@ class TorchHistory:
         self.append_history(_loss, "val_metric")
 
 
-# -- gpu_utils: functions that arranged GPUs by hand; with Paceline none is needed -----------------
+# -- gpu_utils: functions that arrange GPUs by hand, which Paceline does not need ------------------
 
 
 def parallel_gpu_jobs(
     allow_growth: bool = True, fraction: float = 0.5, backend: str = "keras"
 ) -> None:
-    """Notes that nothing is to be done: permutations share the GPU in one process, undivided."""
+    """Prints a note: permutations share the GPU in one process, which needs no help."""
     say(
-        "parallel_gpu_jobs: permutations train side by side in one process, which takes what it "
-        "needs of the GPU; allow_growth and fraction have no effect. For several processes set "
-        "XLA_PYTHON_CLIENT_MEM_FRACTION"
+        "parallel_gpu_jobs: allow_growth and fraction have no effect, because permutations train "
+        "side by side in one process. For several processes, set XLA_PYTHON_CLIENT_MEM_FRACTION"
     )
 
 
@@ -307,8 +277,8 @@ def multi_gpu(
     cpu_merge: bool = True,
     cpu_relocation: bool = False,
 ) -> Any:
-    """Returns the model as it is, because permutations are spread over the GPUs instead."""
-    say("multi_gpu: a scan spreads permutations over all GPUs; the model is left as it is")
+    """Returns the model as it is, because a scan spreads permutations over the GPUs."""
+    say("multi_gpu has no effect: a scan spreads permutations over all GPUs")
     return model
 
 
@@ -321,12 +291,12 @@ def force_cpu(backend: str = "keras") -> None:
     jax.config.update("jax_platforms", "cpu")
     if jax.default_backend() != "cpu":
         raise UsageError(
-            f"force_cpu: JAX runs on the {jax.default_backend()} already; call it before anything "
-            "else, or set JAX_PLATFORMS=cpu."
+            f"force_cpu must come before JAX chooses a device, and JAX uses the "
+            f"{jax.default_backend()}. Call it first, or set JAX_PLATFORMS=cpu."
         )
 
 
-#: Talos has a module of this name.
+#: A module of this name exists in Talos.
 gpu_utils = SimpleNamespace(
     parallel_gpu_jobs=parallel_gpu_jobs, multi_gpu=multi_gpu, force_cpu=force_cpu
 )

@@ -1,8 +1,8 @@
-"""Data sets for templates, none of which a server is asked for.
+"""Data sets for templates.
 
-``iris`` and ``breast_cancer`` come with scikit-learn, ``mnist`` with Keras. Talos loads the others
-from servers; here they are made: numbers drawn from a fixed seed, in the shape of the data set of
-that name. They serve to run a notebook or a test, and say nothing about ships or patients.
+``iris`` and ``breast_cancer`` come with scikit-learn, ``mnist`` with Keras. Talos downloads the
+others. Here they are random numbers from a fixed seed, in the shape of these data sets. They are
+enough to run a notebook or a test, but no real data.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def breast_cancer() -> Arrays:
 
 
 def titanic() -> Arrays:
-    """Returns made passengers: x f64[891, 21]; y i64[891], 1 in four of ten.
+    """Returns random passengers: x f64[891, 21]; y i64[891], 1 in four of ten.
 
     Columns: age, siblings, parents; then 18 columns of 0 and 1 for class, town, who, deck and sex.
     """
@@ -45,7 +45,7 @@ def titanic() -> Arrays:
 
 
 def cervical_cancer() -> Arrays:
-    """Returns made patients: x f64[668, 30], numbers and flags; y i64[668], 1 in one of ten."""
+    """Returns random patients: x f64[668, 30], numbers and flags; y i64[668], 1 in one of ten."""
     rng = np.random.default_rng(858)
     n = 668
     numbers = rng.gamma(2.0, 2.0, (n, 8)).round(1)
@@ -55,11 +55,7 @@ def cervical_cancer() -> Arrays:
 
 
 def icu_mortality(samples: int | None = None) -> Arrays:
-    """Returns made patients: x f64[N, 40]; y i64[N], 1 in one of six.
-
-    Args:
-        samples: Number of patients N; None: 3500.
-    """
+    """Returns N random patients, by default 3500: x f64[N, 40]; y i64[N], 1 in one of six."""
     rng = np.random.default_rng(40)
     x = rng.normal(size=(3500, 40))
     y = _labels(x, 1 / 6, rng)
@@ -67,11 +63,9 @@ def icu_mortality(samples: int | None = None) -> Arrays:
 
 
 def telco_churn(quantile: float = 0.5) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Returns made results of a scan with two targets: x f64[2000, 30]; y two of [2000].
+    """Returns random results of a scan with two targets: x f64[2000, 30]; y two of [2000].
 
-    Args:
-        quantile: The share of the results that is below the mark of a target; 0: targets are
-            numbers.
+    Targets say which results are in the best ``quantile``; 0: they are numbers.
     """
     rng = np.random.default_rng(30)
     x = np.column_stack([np.eye(5)[rng.integers(0, 5, 2000)] for _ in range(6)])
@@ -83,7 +77,7 @@ def telco_churn(quantile: float = 0.5) -> tuple[np.ndarray, list[np.ndarray]]:
 
 
 def _labels(x: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    """Labels that can be learnt to some degree: 1 for the given share of the rows."""
+    """Labels that models can partly predict: 1 for the given share of the rows."""
     scores = _scores(x, rng)
     return (scores > np.quantile(scores, 1 - share)).astype(int)
 
@@ -96,11 +90,9 @@ def _scores(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def mnist() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Returns handwritten digits, which Keras downloads once.
+    """Returns x_train, y_train, x_val, y_val: handwritten digits, which Keras downloads once.
 
-    Returns:
-        x_train f32[60000, 28, 28, 1] in 0 to 1, y_train f64[60000, 10], x_val f32[10000, 28, 28,
-        1], y_val f64[10000, 10].
+    x is f32[N, 28, 28, 1] in 0 to 1, y is f64[N, 10]; N is 60000 and 10000.
     """
     import keras
 

@@ -42,11 +42,7 @@ def cervical_cancer() -> dict[str, Any]:
 
 
 def titanic(debug: bool = False) -> dict[str, Any]:
-    """Returns params for ``models.titanic``.
-
-    Args:
-        debug: Whether there are few values of each.
-    """
+    """Returns params for ``models.titanic``; ``debug``: only few values of each."""
     params: dict[str, Any] = {
         "lr": (0.5, 5, 10),
         "first_neuron": [4, 8, 16],
