@@ -263,13 +263,13 @@ def test_a_file_among_the_studies_is_not_run(command) -> None:
     path.write_text(f"open({str(MARK.resolve())!r}, 'w')\ndef build(hp): pass\n")
     for words in (["resume", "s"], ["reproduce", "s", "0"]):
         code, said = command(*words)
-        assert (code, "which lies among the studies" in said) == (2, True)
+        assert (code, "a file in the folder of the studies" in said) == (2, True)
 
 
 def test_a_study_whose_file_is_not_there_is_not_gone_on_with(command) -> None:
     stored_with({"file": "/nowhere/model.py", "function": "build", "digest": "x", "data": None})
     code, said = command("resume", "s")
-    assert (code, "which is gone" in said) == (2, True)
+    assert (code, "is missing" in said) == (2, True)
 
 
 @pytest.mark.parametrize("origin", [3, [], {"file": 3}, {"file": "x"}, {"file": ["a"], "data": 1}])

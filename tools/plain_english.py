@@ -26,7 +26,6 @@ CLEAN = ("src/paceline",)
 
 #: Parts of CLEAN that are not clean yet. It only shrinks.
 NOT_YET = (
-    "src/paceline/cli/",
     "src/paceline/compat/",
 )
 

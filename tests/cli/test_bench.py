@@ -144,7 +144,7 @@ def test_an_interrupted_run_is_printed(paceline, measured, model):
     done = paceline("bench", "model.py")
     assert done.code == 130
     assert "Fastest: batch 32" in done.out
-    assert "interrupted; what had been measured until then is above" in done.err
+    assert "interrupted; see the finished measurements above" in done.err
 
 
 def test_where_every_cell_failed_the_command_failed(paceline, measured, model):
@@ -154,41 +154,50 @@ def test_where_every_cell_failed_the_command_failed(paceline, measured, model):
     done = paceline("bench", "model.py")
     assert done.code == 1
     assert "ValueError: no" in done.out
-    assert "no cell could be measured" in done.err
+    assert "nothing could be measured" in done.err
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--batch-sizes", "32,x"], "--batch-sizes '32,x': 'x' is no whole number"),
-        (["--batch-sizes", "0"], "--batch-sizes '0': '0' is no whole number"),
-        (["--parallel-trials", "1,many"], "--parallel-trials 'many': 'many' is no whole number"),
-        (["--measure-for", "soon"], "--measure-for 'soon': give a time above 0"),
-        (["--hparams", "lr"], "--hparams 'lr': give NAME=VALUE"),
-        (["-o", "a.txt"], "-o a.txt: give a name that ends in .html or .json"),
-        (["-o", "none/a.json"], "-o none/a.json: the folder none does not exist"),
+        (
+            ["--batch-sizes", "32,x"],
+            "such as 32,128,512, got '32,x'",
+        ),
+        (
+            ["--batch-sizes", "0"],
+            "--batch-sizes must be integers of at least 1",
+        ),
+        (
+            ["--parallel-trials", "1,many"],
+            "--parallel-trials must be an integer",
+        ),
+        (["--measure-for", "soon"], "--measure-for must be a time above 0"),
+        (["--hparams", "lr"], "--hparams must be NAME=VALUE"),
+        (["-o", "a.txt"], "-o must end in .html or .json, got a.txt"),
+        (["-o", "none/a.json"], "-o must be a file in an existing folder, got none/a.json"),
         (["-o", f"{'a' * 300}.html"], "cannot be written: File name too long"),
-        (["other.py"], "'other.py': one FILE.py is measured at a time"),
+        (["other.py"], "bench measures one FILE.py at a time, got 'other.py' too"),
         (["--devices", "npu"], "--devices must be one of cpu, gpu, tpu, got 'npu'"),
         (["--keras-backends", "theano"], "--keras-backends must be one of"),
-        (["--mesh", "4,2"], "--mesh '4,2': give one number of devices, such as 4, or auto"),
+        (["--mesh", "4,2"], "--mesh must be one number of devices, such as 4, or auto, got '4,2'"),
         (
             ["--merge", "--predict-trials", "5"],
-            "--predict-trials: --merge shows results as they were",
+            "--predict-trials has no effect with --merge",
         ),
-        (["--merge", "--quota", "gpu=1h"], "--quota: --merge shows results as they were"),
-        (["--merge", "--target-value", "0"], "--target-value: --merge shows results as they were"),
-        (["--merge", "--hparams", "lr=1"], "--hparams: --merge shows results as they were"),
-        (["--merge", "--seed", "3"], "--seed: --merge shows results as they were"),
-        (["--merge", "--measure-for", "none"], "--measure-for: --merge shows results as they were"),
+        (["--merge", "--quota", "gpu=1h"], "--quota has no effect with --merge"),
+        (["--merge", "--target-value", "0"], "--target-value has no effect with --merge"),
+        (["--merge", "--hparams", "lr=1"], "--hparams has no effect with --merge"),
+        (["--merge", "--seed", "3"], "--seed has no effect with --merge"),
+        (["--merge", "--measure-for", "none"], "--measure-for has no effect with --merge"),
         (
             ["--merge", "--predict-epochs", "5"],
-            "--predict-epochs: --merge shows results as they were",
+            "--predict-epochs has no effect with --merge",
         ),
-        (["--merge", "--executor", "fit"], "--executor: --merge shows results as they were"),
-        (["--mesh", "x"], "--mesh 'x': 'x' is no whole number"),
-        (["--epochs", "0"], "--epochs 0: give a whole number of at least 1"),
-        (["--data", "nothing"], "--data 'nothing' is not known"),
+        (["--merge", "--executor", "fit"], "--executor has no effect with --merge"),
+        (["--mesh", "x"], "--mesh must be one number of devices, such as 4, or auto, got 'x'"),
+        (["--epochs", "0"], "--epochs must be an integer of at least 1, got 0"),
+        (["--data", "nothing"], "digits or keras:NAME, got 'nothing'"),
     ],
 )
 def test_wrong_words(paceline, measured, model, words, message):

@@ -44,7 +44,7 @@ def test_studies_are_listed_with_their_best(paceline):
     make("digits")
     make("other", values=())
     head, _, first, second = paceline("list").out.splitlines()
-    columns = "study trials complete stopped early failed under way best search objective"
+    columns = "study trials complete stopped early failed unfinished best search objective"
     assert head.split() == columns.split()
     assert first.split() == ["digits", "2", "2", "0", "0", "0", "0.7500", "-", "val_accuracy"]
     assert second.split() == ["other", "0", "0", "0", "0", "0", "-", "-", "val_accuracy"]
@@ -122,7 +122,7 @@ def test_a_study_is_removed_if_the_answer_is_yes(paceline, monkeypatch, answer, 
     assert "Remove the folder runs/digits (1 file, " in done.err
     assert Path("runs/digits").exists() is not removed
     assert done.code == (0 if removed else 1)
-    assert removed or "nothing was removed; --yes removes without asking" in done.err
+    assert removed or "nothing was removed; use --yes to remove without asking" in done.err
 
 
 def test_of_a_shared_storage_only_the_study_is_removed(paceline):

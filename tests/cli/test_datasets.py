@@ -96,7 +96,7 @@ def test_images_stay_as_small_as_they_are(tmp_path):
 
 def test_missing_arrays_are_named_with_those_there_are(tmp_path):
     path = save(tmp_path / "a.npz", x_train=X, labels=Y)
-    with pytest.raises(DataError, match=r"holds labels, x_train; it needs x_train, y_train and"):
+    with pytest.raises(DataError, match=r"must hold x_train, y_train, .* got labels, x_train"):
         datasets.load(path)
 
 
@@ -111,7 +111,7 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path):
         datasets.load(str(tmp_path / "a.npz"))
     with (tmp_path / "b.npz").open("wb") as file:
         np.save(file, X)
-    with pytest.raises(DataError, match=r"b\.npz holds one bare array"):
+    with pytest.raises(DataError, match=r"b\.npz must hold x and y, got one bare array"):
         datasets.load(str(tmp_path / "b.npz"))
     (tmp_path / "c.npz").write_bytes(b"")
     with pytest.raises(DataError, match=r"c\.npz cannot be read"):
@@ -127,7 +127,7 @@ def test_a_pickle_in_an_archive_is_never_opened(tmp_path):
 
 @pytest.mark.parametrize("spec", ["mnist", "a.xlsx", "", "Digits"])
 def test_an_unknown_form_lists_the_known(spec):
-    with pytest.raises(DataError, match=r"give FILE\.npz, FILE\.csv or .*digits or keras:NAME"):
+    with pytest.raises(DataError, match=r"--data must be FILE\.npz, .*digits or keras:NAME"):
         datasets.load(spec)
 
 
@@ -145,7 +145,7 @@ def test_a_download_that_fails_says_what_to_do(keras_data):
 
 
 def test_an_unknown_keras_data_set_lists_those_there_are(keras_data):
-    with pytest.raises(DataError, match=r"keras:other is not known; Keras has offline, there"):
+    with pytest.raises(DataError, match=r"keras:other does not exist. Keras has offline, there"):
         datasets.load("keras:other")
 
 
@@ -192,7 +192,7 @@ def test_a_function_may_return_the_weights_of_examples_as_third():
     ],
 )
 def test_a_function_that_returns_something_else_is_told(returned, found):
-    with pytest.raises(DataError, match=rf"m\.py: data\(\) returned {found}.*\(x, y\), \(x_val"):
+    with pytest.raises(DataError, match=rf"m\.py: data\(\) must return \(x, y\), .* got {found}"):
         datasets.from_function(lambda: returned, "m.py")
 
 
@@ -214,7 +214,7 @@ def test_a_part_of_an_archive_is_held_out_and_it_is_said(tmp_path, names):
     for x, y in ((data.x, data.y), (data.x_val, data.y_val)):
         np.testing.assert_array_equal(x[:, 0] / 2 % 4, y)  # examples keep their labels
     assert sorted([*data.x[:, 0], *data.x_val[:, 0]]) == MANY[:, 0].tolist()
-    assert "b.npz has no validation part: 20 of its 100 examples are held out" in str(data.note)
+    assert "b.npz has no validation part, so 20 of its 100 examples are held out" in str(data.note)
     again = datasets.load(path, validation_split=None)
     assert np.array_equal(data.x_val, again.x_val)
     assert len(datasets.load(path, validation_split=0.5).x_val) == 50
@@ -230,14 +230,24 @@ def test_numbers_and_rare_classes_are_held_out_at_random(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "share", "error", "message"),
     [
-        ({"x": X, "features": X, "y": Y}, None, DataError, "holds features, x, y; it needs"),
-        ({"x": X, "y": Y[:3]}, None, DataError, "x has 6 examples and y has 3"),
-        ({"x": X, "y": Y}, 0.01, DataError, r"--validation-split 0\.01: of 6 .* one part empty"),
+        ({"x": X, "features": X, "y": Y}, None, DataError, "or x and y, got features, x, y"),
+        (
+            {"x": X, "y": Y[:3]},
+            None,
+            DataError,
+            "the same number of examples, got 6 and 3",
+        ),
+        (
+            {"x": X, "y": Y},
+            0.01,
+            DataError,
+            r"--validation-split 0\.01 leaves .* 6 examples",
+        ),
         (
             {"x_train": X, "y_train": Y, "x_val": X, "y_val": Y},
             0.2,
             UsageError,
-            r"--validation-split 0\.2: --data .*b\.npz has a validation part",
+            r"--validation-split 0\.2 has no effect, because --data .*b\.npz has a validation part",
         ),
     ],
 )
@@ -256,7 +266,7 @@ def test_names_of_a_validation_part(tmp_path, part):
 def test_a_pair_of_a_function_is_split_where_that_is_asked():
     data = datasets.from_function(lambda: (MANY, CLASSES), "m.py", validation_split=0.25)
     assert len(data.x_val) == 25
-    with pytest.raises(DataError, match="or use --validation-split"):
+    with pytest.raises(DataError, match="Or use --validation-split"):
         datasets.from_function(lambda: (MANY, CLASSES), "m.py")
     with pytest.raises(UsageError, match=r"data\(\) of m\.py has a validation part"):
         datasets.from_function(lambda: ((X, Y), (X, Y)), "m.py", validation_split=0.2)
@@ -287,7 +297,7 @@ def test_a_table_becomes_numbers(table):
     np.testing.assert_array_equal(data.x[:, 2], (data.x[:, 0] / 2) % 2 == 0)
     note = str(data.note)
     assert "100 rows; x has 3 columns (size, color=green, color=red); y is 'kind', 4 cl" in note
-    assert ("left out, as they number the rows: Unnamed: 0" in note) == (table.suffix == ".csv")
+    assert ("the column Unnamed: 0 has no name" in note) == (table.suffix == ".csv")
     assert data.encoding is not None
     assert data.encoding["target"] == {"name": "kind", "categories": ("a", "b", "c", "d")}
     assert datasets.load(str(table), target="size", validation_split=0.1).y_val.shape == (10,)
@@ -320,7 +330,7 @@ def test_bytes_that_are_no_table(tmp_path):
         datasets.load(str(tmp_path / "t.csv"), target="b")
     with pytest.raises(DataError, match="no such file"):
         datasets.load(str(tmp_path / "none.csv"), target="b")
-    with pytest.raises(UsageError, match="--target 'b' is of a table, and --data digits is none"):
+    with pytest.raises(UsageError, match="--target 'b' needs a table, and --data digits"):
         datasets.load("digits", target="b")
 
 
@@ -330,7 +340,7 @@ def test_without_pyarrow_its_name_is_said(tmp_path, monkeypatch):
 
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
     monkeypatch.setattr(pd, "read_parquet", missing)
-    with pytest.raises(DataError, match="Parquet files need pyarrow; pip install pyarrow"):
+    with pytest.raises(DataError, match="Parquet files need pyarrow. Run pip install pyarrow"):
         datasets.load(str(tmp_path / "t.parquet"), target="b")
 
 

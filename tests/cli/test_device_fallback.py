@@ -83,7 +83,7 @@ def test_a_named_platform_that_is_not_there_leaves_the_cpu(command):
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("paceline: ")]
     assert line.startswith("paceline: JAX_PLATFORMS is 'nosuch', which does not answer (")
     assert "is not in the list of known backends" in line
-    assert "; using the CPU. JAX_PLATFORMS=cpu says so beforehand" in line
+    assert "; using the CPU instead. Set JAX_PLATFORMS=cpu to choose it" in line
     assert "set JAX_PLATFORMS=''" not in line  # JAX's advice; the next sentence is ours
 
 
@@ -120,13 +120,13 @@ def test_a_search_goes_on_where_the_platform_does_not_answer(command, fresh_fold
 def test_whoever_insists_gets_an_error(monkeypatch, platforms):
     monkeypatch.setenv("PACELINE_FALLBACK", "no")
     monkeypatch.setattr("jax.local_devices", failing)
-    with pytest.raises(UsageError, match=r"does not answer \(down\); PACELINE_FALLBACK=no forbids"):
+    with pytest.raises(UsageError, match=r"does not answer \(down\), and PACELINE_FALLBACK=no"):
         choose_devices(pytest.fail)
 
 
 def test_another_word_than_no_is_wrong(monkeypatch):
     monkeypatch.setenv("PACELINE_FALLBACK", "never")
-    with pytest.raises(UsageError, match="PACELINE_FALLBACK is 'never'; give no, or unset it"):
+    with pytest.raises(UsageError, match="PACELINE_FALLBACK must be no, or unset, got 'never'"):
         choose_devices(pytest.fail)
 
 
@@ -168,7 +168,9 @@ def test_a_gpu_plugin_without_a_gpu_is_spoken_of(monkeypatch, platforms, tmp_pat
     monkeypatch.setattr("jax.local_devices", lambda **_: [cpu()])
     notes = []
     choose_devices(notes.append)
-    assert notes[0].startswith("JAX finds a GPU plugin, but no GPU is visible; using the CPU.")
+    assert notes[0].startswith(
+        "JAX finds a GPU plugin, but no GPU is visible; using the CPU instead"
+    )
 
 
 def test_a_device_that_answers_is_not_spoken_of(monkeypatch, platforms):
@@ -193,4 +195,4 @@ def test_waiting_is_explained(monkeypatch, platforms):
         told.set()
 
     choose_devices(note, patience=0.0)
-    assert "JAX_PLATFORMS=cpu goes on without it" in notes[0]
+    assert "press Ctrl-C and set JAX_PLATFORMS=cpu" in notes[0]

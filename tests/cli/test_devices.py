@@ -57,22 +57,23 @@ def test_accelerators_are_listed_and_all_used(paceline, monkeypatch):
     assert second.split()[0] == "tpu:1"
     assert versions.startswith(f"jax {jax.__version__}, ")
     assert use == (
-        "A search would use all 2, tpu:0 to tpu:1, up to 32 slots on each: 64 trials at once, "
-        "fewer where memory is short. Fewer trials than devices have their batches split."
+        "A search would use all 2, tpu:0 to tpu:1, with up to 32 slots on each: 64 trials at "
+        "once, fewer if memory is short. If there are fewer trials than devices, their batches "
+        "are split."
     )
 
 
 def test_one_accelerator_has_one_pack(paceline, monkeypatch):
     monkeypatch.setattr("jax.local_devices", lambda: [accelerator(0, None)])
     monkeypatch.setattr("jax.default_backend", lambda: "tpu")
-    assert "A search would use tpu:0: a pack of up to 32 slots," in paceline("devices").out
+    assert "A search would use tpu:0, with a pack of up to 32 slots," in paceline("devices").out
 
 
 def test_a_cpu_says_its_cores_and_threads(paceline, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(4), raising=False)
     out = paceline("devices").out
     assert ", 4 cores, " in out
-    assert "in 4 worker threads, a pack of up to 8 slots in each: at most 32 trials at once" in out
+    assert "threads, with a pack of up to 8 slots in each: at most 32 trials at once" in out
 
 
 def test_where_no_device_answers_it_is_wrong_input(paceline, monkeypatch):

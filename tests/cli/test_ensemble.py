@@ -37,11 +37,11 @@ def test_a_study_that_goes_on_still_keeps_as_many_models(paceline, user_modules)
     ("search", "words", "said"),
     [
         (("--trials", "2"), (), "`paceline search --keep-best 10`"),
-        (("--trials", "2"), ("-o", "three.h5"), "a model's file ends in .keras"),
+        (("--trials", "2"), ("-o", "three.h5"), "-o must end in .keras"),
         (
             ("--trials", "2", "--folds", "2", "--keep-best", "2"),
             (),
-            "study 'model' has folds, and an ensemble is selected on data",
+            "study 'model' has folds, and an ensemble needs validation data",
         ),
     ],
 )

@@ -12,7 +12,7 @@ from paceline.cli.app import app
 #: Command -> a digest of its help texts, and the names of its arguments and options.
 COMMANDS = {
     "search": (
-        "42dc165d",
+        "95c2d1a9",
         "model --data --target --validation-split --trials --epochs --batch-size --objective "
         "--sampler --pruner --repeats --folds --seed --timeout --deadline --budget "
         "--trial-timeout --target-value --patience-trials --max-total-epochs --enqueue "
@@ -21,30 +21,30 @@ COMMANDS = {
         "--mesh --precision --tracker --keep-best --constraint --json --quiet",
     ),
     "resume": (
-        "b33ef41c",
+        "7bb7a37e",
         "study --trials --epochs --continue-best --timeout --deadline --trial-timeout "
         "--target-value --patience-trials --max-total-epochs --storage --executor --tracker --json "
         "--quiet",
     ),
-    "reproduce": ("e570d5cb", "study trial --storage --json --quiet"),
+    "reproduce": ("6c72aa51", "study trial --storage --json --quiet"),
     "best": ("49dada43", "study --storage --json"),
     "trials": (
-        "78f128df",
+        "309a780a",
         "study --storage --csv --json --where --sort --reverse --top --limit --all",
     ),
-    "report": ("227a80f9", "study --output --compare --storage"),
-    "dashboard": ("64e3c0d3", "study --storage --port --browser"),
-    "export": ("199ccd16", "study --output --bundle --trial --storage"),
-    "ensemble": ("91592e91", "study --models --output --storage --quiet"),
+    "report": ("1db894f9", "study --output --compare --storage"),
+    "dashboard": ("7e72fc89", "study --storage --port --browser"),
+    "export": ("8fbf748a", "study --output --bundle --trial --storage"),
+    "ensemble": ("b03083b0", "study --models --output --storage --quiet"),
     "list": ("d781c5b8", "--directory --storage --json"),
-    "delete": ("9f6ba26b", "study --yes --directory --storage"),
-    "enqueue": ("bfabc355", "study values --storage"),
-    "stop": ("b3171438", "study trial --storage"),
-    "pause": ("edd123ec", "study --storage"),
+    "delete": ("b41218cc", "study --yes --directory --storage"),
+    "enqueue": ("13871710", "study values --storage"),
+    "stop": ("6a8058da", "study trial --storage"),
+    "pause": ("9377e64c", "study --storage"),
     "unpause": ("e0529949", "study --storage"),
-    "repair": ("e89cdfe4", "study --storage --json"),
+    "repair": ("3b3b5e25", "study --storage --json"),
     "bench": (
-        "b55d5c55",
+        "d6c85bb4",
         "files --data --target --validation-split --batch-sizes --devices --keras-backends "
         "--mesh --parallel-trials --measure-for --hparams --precision --epochs --objective "
         "--scale-lr --target-value --predict-trials --predict-epochs --predict-batch-size "

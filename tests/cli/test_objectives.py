@@ -106,7 +106,7 @@ def test_studies_says_how_long_the_front_is(paceline: Callable[..., Any], study:
 def test_export_asks_for_a_trial_of_the_front(paceline: Callable[..., Any], study: str) -> None:
     done = paceline("export", study)
     assert done.code != 0
-    assert "choose one on the Pareto front: --trial 1 or 0 or 3" in done.err
+    assert "Choose one on the Pareto front: --trial 1 or 0 or 3" in done.err
 
 
 @pytest.mark.slow

@@ -177,7 +177,7 @@ def test_a_journal_that_has_lost_the_beginning_of_a_trial_is_not_read(paceline, 
     ("words", "said"),
     [
         (["repair", "t"], "there is no journal runs/t/journal.log"),
-        (["repair", "s", "--storage", "sqlite:///s.db"], "only a journal has lines to repair"),
+        (["repair", "s", "--storage", "sqlite:///s.db"], "--storage must be a journal"),
         (["repair", "../s"], "must not be a path"),
     ],
 )
@@ -193,7 +193,7 @@ def test_a_study_that_is_searched_is_not_repaired(paceline, journal):
     with study_lock(Path("runs/s")):
         done = paceline("repair", "s")
     assert done.code == 2
-    assert "is being searched; stop the search first" in done.err
+    assert "study 's' is being searched. Stop the search first" in done.err
 
 
 def test_a_repaired_study_goes_on(journal):

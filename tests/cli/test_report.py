@@ -46,8 +46,8 @@ def test_a_page_of_somebody_else_stays(searched, capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["report", "s", "-o", "report.pdf"], "a report's file ends in .html"),
-        (["report", "s", "-o", "nowhere/report.html"], "the folder nowhere does not exist"),
+        (["report", "s", "-o", "report.pdf"], "-o must end in .html or .htm"),
+        (["report", "s", "-o", "nowhere/report.html"], "Create the folder nowhere"),
         (["report", "t"], "there is no study 't'"),
         (["report", "s", "--compare", "t"], "there is no study 't'"),
         (["dashboard", "t"], "there is no study 't'"),

@@ -127,7 +127,7 @@ def test_a_file_that_is_gone_says_what_to_do(paceline, tuner, model):
     model.unlink()
     done = paceline("resume", "s")
     assert done.code == 2
-    assert "model.py, which is gone; put the file back, or run" in done.err
+    assert "model.py. Put the file back, or run" in done.err
     assert "--study s" in done.err
 
 
@@ -137,7 +137,7 @@ def test_a_study_of_a_notebook_goes_on_in_the_notebook(paceline, tuner, model, l
     store("s", None if lacks == "all" else {k: v for k, v in whole.items() if k != lacks})
     done = paceline("resume", "s")
     assert done.code == 2
-    assert "call search again in the notebook or script" in done.err
+    assert "Call search again in its notebook or script" in done.err
 
 
 def test_a_study_of_another_program_is_no_study_to_resume(paceline, tuner):
@@ -147,7 +147,7 @@ def test_a_study_of_another_program_is_no_study_to_resume(paceline, tuner):
     optuna.create_study(storage="sqlite:///o.db", study_name="other")
     done = paceline("resume", "other", "--storage", "sqlite:///o.db")
     assert done.code == 2
-    assert "call search again" in done.err
+    assert "Call search again" in done.err
 
 
 @pytest.mark.parametrize("command", ["resume", "best", "trials", "export"])
@@ -162,7 +162,7 @@ def test_a_study_that_is_not_there_is_named_with_those_that_are(paceline, tuner,
 def test_a_wrong_number_is_told_before_the_study_is_read(paceline, tuner):
     done = paceline("resume", "missing", "--trials", "none")
     assert done.code == 2
-    assert "--trials 'none'" in done.err
+    assert "N more trials, got 'none'" in done.err
 
 
 def test_the_best_can_train_longer_and_a_trial_gets_a_limit(paceline, tuner, model):
@@ -184,9 +184,9 @@ def test_the_limit_of_a_trial_is_as_before(paceline, tuner, model):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--continue-best 2", "--continue-best 2: give --epochs N too"),
-        ("--continue-best 0 --epochs 4", "--continue-best 0: give a whole number"),
-        ("--trial-timeout soon", "--trial-timeout 'soon': give a time above 0"),
+        ("--continue-best 2", "--continue-best 2 needs --epochs N"),
+        ("--continue-best 0 --epochs 4", "--continue-best must be an integer of at least 1, got 0"),
+        ("--trial-timeout soon", "--trial-timeout must be a time above 0"),
     ],
 )
 def test_what_cannot_be_extended(paceline, tuner, model, words, message):

@@ -26,7 +26,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_is_enqueued_is_trained_next(searched, capsys) -> None:
     assert command("enqueue", "s", "lr=0.02", "dropout=0.25") == 0
-    assert "trial 1 waits" in capsys.readouterr().out
+    assert "trial 1 is queued" in capsys.readouterr().out
     again = tuner()
     again.search(*toys.data(), n_trials=2, **CALL)
     assert again.trial(1).hparams == {"lr": 0.02, "dropout": 0.25}
@@ -37,8 +37,8 @@ def test_what_is_enqueued_is_trained_next(searched, capsys) -> None:
     [
         (["enqueue", "s", "lrr=0.02"], "no hyperparameter 'lrr'. It has dropout, lr"),
         (["enqueue", "s", "lr=7"], "the value 7 is not a number from 0.001 to 0.1"),
-        (["enqueue", "s", "lr"], "'lr' is no NAME=VALUE"),
-        (["enqueue", "s", "lr=0.02,dropout=0.2"], "blanks between them, as in lr=0.02 dropout=0.2"),
+        (["enqueue", "s", "lr"], "values must be NAME=VALUE, such as lr=1e-3 units=64, got 'lr'"),
+        (["enqueue", "s", "lr=0.02,dropout=0.2"], "Put spaces between them: lr=0.02 dropout=0.2"),
         (["enqueue", "t", "lr=0.02"], "there is no study 't'"),
         (["stop", "s"], "no search is running on 's'"),
         (["stop", "s", "0"], "trial 0 of 's' has already finished"),
@@ -78,6 +78,6 @@ def test_pause_and_off(searched, capsys) -> None:
     assert command("pause", "s") == 0
     assert command("unpause", "s") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "s is paused after this epoch; `paceline unpause s` continues it",
+        "s pauses after this epoch; `paceline unpause s` continues it",
         "s continues",
     ]

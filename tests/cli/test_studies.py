@@ -139,12 +139,12 @@ def test_csv_and_json_exclude_each_other(paceline, study):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--top", "2", "--all"], "--top and --all exclude each other; give one"),
-        (["--top", "2", "--limit", "5"], "--top and --limit exclude each other; give one"),
-        (["--limit", "5", "--all"], "--limit and --all exclude each other; give one"),
+        (["--top", "2", "--all"], "--top and --all exclude each other. Use one of them"),
+        (["--top", "2", "--limit", "5"], "--top and --limit exclude each other. Use one of them"),
+        (["--limit", "5", "--all"], "--limit and --all exclude each other. Use one of them"),
         (
             ["--top", "2", "--limit", "5", "--all"],
-            "--top, --limit and --all exclude each other; give one",
+            "--top, --limit and --all exclude each other. Use one of them",
         ),
     ],
 )
@@ -184,7 +184,7 @@ def test_a_study_without_a_complete_trial_says_how_to_go_on(paceline):
     study.close()
     done = paceline("best", "empty")
     assert done.code == 2
-    said = "none of 0 trials has been validated for an epoch yet; go on with: paceline resume empty"
+    said = "validated for an epoch yet. Resume with: paceline resume empty"
     assert said in done.err
     assert paceline("trials", "empty").code == 0
     assert paceline("trials", "empty", "--json").json == []
@@ -232,16 +232,16 @@ def test_a_damaged_model_is_not_exported(paceline, study, saved_model, damage):
         Path("runs/digits/best/manifest.json").unlink()
     done = paceline("export", study, "-o", "best.keras")
     assert done.code == 2
-    assert "the model of trial 1 is not in runs/digits/best, or it was changed there" in done.err
+    assert "the model of trial 1 is missing in runs/digits/best, or was changed" in done.err
     assert not Path("best.keras").exists()
 
 
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        ("best.h5", "-o best.h5: a model's file ends in .keras"),
-        ("no/best.keras", "-o no/best.keras: the folder no does not exist"),
-        ("folder.keras", "-o folder.keras: is a folder"),
+        ("best.h5", "-o must end in .keras, got best.h5"),
+        ("no/best.keras", "in an existing folder, got no/best.keras"),
+        ("folder.keras", "-o must be a file, got the folder folder.keras"),
         (f"{'a' * 300}.keras", "cannot be written: File name too long"),
         (f"{'a' * 245}.keras", "cannot be written: File name too long"),
     ],
@@ -292,13 +292,13 @@ def test_a_stdout_that_takes_nothing(paceline, study, monkeypatch, stdout, why, 
             "{command} trials digits > /dev/full", 1, "No space left", marks=pytest.mark.slow
         ),
         pytest.param(
-            "{command} --help > /dev/full", 1, "stdout cannot be written", marks=pytest.mark.slow
+            "{command} --help > /dev/full", 1, "could not write to stdout", marks=pytest.mark.slow
         ),
         pytest.param("{command} trials digits 2>&- >&-", 1, "", marks=pytest.mark.slow),
         (
             "mkdir gone && cd gone && rmdir ../gone && {command} devices",
             2,
-            "the working folder is not there any more",
+            "the working folder no longer exists",
         ),
     ],
 )

@@ -88,7 +88,7 @@ def test_a_hypermodel_class_that_cannot_be_made_names_an_object_instead(body, wh
     with pytest.raises(UsageError, match=rf"a_model\.py: Model\(\) raised {why}") as refused:
         user_file.load(path, "Model")
     assert str(refused.value).endswith(
-        "; make the object in the file, `model = Model(...)`, and give a_model.py:model"
+        ". Make the object in the file, `model = Model(...)`, and use a_model.py:model."
     )
 
 
@@ -124,8 +124,8 @@ def test_classes_of_the_file_know_their_module():
     [
         ("nowhere.py", r"nowhere\.py: no such file"),
         (".", r"\. is a folder"),
-        ("a.txt", r"a\.txt: the model's file must end in \.py; found \.txt"),
-        (f"{'a' * 300}.py", r"File name too long; give the Python file"),
+        ("a.txt", r"the model's file must end in \.py, got a\.txt"),
+        (f"{'a' * 300}.py", r"File name too long. Name the Python file"),
     ],
 )
 def test_what_is_no_python_file_is_refused(target, message):
@@ -136,30 +136,30 @@ def test_what_is_no_python_file_is_refused(target, message):
 
 def test_a_file_without_build_names_what_it_has():
     path = write("def make(hp): ...\n")
-    with pytest.raises(UsageError, match=r"no 'build'; it defines make; .* a_model\.py:make"):
+    with pytest.raises(UsageError, match=r"no 'build', only make\. .* a_model\.py:make"):
         user_file.load(path)
 
 
 def test_a_name_that_is_misspelt_is_told_the_one_that_is_like_it():
     path = write("def data(): ...\ndef other(hp): ...\ndef build(hp): ...\n")
-    with pytest.raises(UsageError, match=r"or name another: a_model\.py:build$"):
+    with pytest.raises(UsageError, match=r"or name another function: a_model\.py:build\.$"):
         user_file.load(path, "biuld")
-    with pytest.raises(UsageError, match=r"a_model\.py:other$"):
+    with pytest.raises(UsageError, match=r"a_model\.py:other\.$"):
         user_file.load(path, "x")
 
 
 def test_an_empty_file_says_what_to_write():
-    with pytest.raises(UsageError, match=r"has no 'build'; write `def build\(hp\)`"):
+    with pytest.raises(UsageError, match=r"has no 'build'\. Write `def build\(hp\)`"):
         user_file.load(write(""))
 
 
 def test_a_build_that_is_no_function_is_refused():
-    with pytest.raises(UsageError, match="'build' is int 3, not a function of hp"):
+    with pytest.raises(UsageError, match="'build' must be a function of hp, got int 3"):
         user_file.load(write("build = 3\n"))
 
 
 def test_a_data_that_is_no_function_is_refused():
-    with pytest.raises(UsageError, match=r"'data' is int, not a function; write `def data\(\)`"):
+    with pytest.raises(UsageError, match=r"'data' must be a function, got int\. Write `def data"):
         user_file.load(write("def build(hp): ...\ndata = 3\n"))
 
 

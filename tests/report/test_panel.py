@@ -98,7 +98,7 @@ def test_the_trials_are_a_table_as_wide_as_the_terminal(width):
 
 def test_at_the_end_no_trial_runs():
     text = "\n".join(drawn_at(replace(PROGRESS, rows=ROWS, phase="done"), 200, 50))
-    assert text.count("under way") == 12  # in the counts, and in eleven rows
+    assert text.count("unfinished") == 12  # in the counts, and in eleven rows
     assert "running" not in text
 
 

@@ -76,7 +76,7 @@ def test_the_best_value_is_of_an_epoch_and_ties_are_named():
 def test_at_the_end_no_trial_runs_any_more():
     result = {**RESULT, "n_trials": {"complete": 2, "running": 3}}
     text = summary.search_summary(result, "val_accuracy", [])
-    assert text.startswith("digits: 5 trials (2 complete, 3 under way) in ")
+    assert text.startswith("digits: 5 trials (2 complete, 3 unfinished) in ")
 
 
 def test_trials_that_a_pruner_ended_are_said_to_have_stopped_early():

@@ -355,7 +355,7 @@ def test_the_command_stops_by_rules_and_goes_on_without(fresh_folder, capsys) ->
     code, out, _ = run(capsys, "resume", "model", "--target-value", "none", "--quiet")
     assert code == 0 and "Ended" not in out and "model: 6 trials (6 complete)" in out
     code, _, err = run(capsys, "search", "model.py", *options, "--patience-trials", "soon")
-    assert code == 2 and "--patience-trials 'soon': give a whole number of at least 1, or" in err
+    assert code == 2 and "--patience-trials must be an integer of at least 1, or" in err
 
 
 def numbered(capsys: pytest.CaptureFixture[str], study: str) -> list[dict[str, Any]]:
@@ -419,7 +419,7 @@ def test_a_budget_is_spent_on_any_number_of_trials(fresh_folder, capsys) -> None
         (["--warm-start-from", "nosuch"], "warm_start_from: there is no study 'nosuch'"),
         (
             ["--patience-trials", "0"],
-            "--patience-trials '0': give a whole number of at least 1, or none",
+            "--patience-trials must be an integer of at least 1, or none",
         ),
         (["--target-value", "nan"], "target_value must be a value"),
         (["--epochs", "4", "--max-total-epochs", "3"], "max_total_epochs: 3 is below epochs, 4"),

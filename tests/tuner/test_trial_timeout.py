@@ -89,7 +89,7 @@ def test_a_step_that_never_returns_from_the_command_line(
         "failed": 1,
         "running": 0,
     }
-    assert "going on in a new process" in done.stderr
+    assert "continuing in a new process" in done.stderr
     with pytest.raises(SystemExit, match="^0$"):
         main(["trials", "model", "--json"])
     trials = json.loads(capsys.readouterr().out)
@@ -206,7 +206,7 @@ def test_the_command_goes_on_in_new_processes(blocked, monkeypatch, capsys) -> N
             main()
         said = capsys.readouterr().err
         assert text in said
-        assert "going on in a new process" in said
+        assert "continuing in a new process" in said
     with pytest.raises(SystemExit, match="^0$"):
         main()
     with pytest.raises(SystemExit, match="^0$"):

@@ -51,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with ExitStack() as stack:
             if not _asks_for_help(sys.argv[1:] if arguments is None else arguments):
-                # Heard from here on. The module loads nothing heavy, and a help text does without.
+                # Signals are heard from here on. The module loads nothing heavy, but a help text
+                # does not need it.
                 from paceline.executor.process import StopSignal
 
                 stop_signal = stack.enter_context(StopSignal.of_process())
@@ -60,19 +61,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except SystemExit as end:
         code = end.code
         if stop_signal is not None and stop_signal.asked and code == terminal.FAILED:
-            code = terminal.INTERRUPTED  # FAILED is Typer's for an interrupt
+            code = terminal.INTERRUPTED  # Typer exits with FAILED after an interrupt
         if restart.own:
             terminal.leave(code)
         raise SystemExit(code) from None
     except KeyboardInterrupt:  # while Typer makes the commands, before any of them catches it
         terminal.say("interrupted")
         raise SystemExit(terminal.INTERRUPTED) from None
-    except PacelineError as error:  # of a value that Typer parses before it calls the command
+    except PacelineError as error:  # from a value that Typer parses before it calls the command
         terminal.say(f"error: {error}")
         raise SystemExit(terminal.WRONG_INPUT) from None
-    except OSError as error:  # of Typer, which prints help texts
+    except OSError as error:  # from Typer, which prints help texts
         terminal.close_stdout()
-        terminal.say(f"failed: stdout cannot be written: {error.strerror or error}")
+        terminal.say(f"failed: could not write to stdout: {error.strerror or error}")
         raise SystemExit(terminal.FAILED) from None
 
 

@@ -18,15 +18,19 @@ _CLOCK_FORMS = ("%H:%M", "%H:%M:%S")
 _DATE_FORMS = ("%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S")
 
 
+def _positive_integer(digits: str) -> int | None:
+    """The integer, if it is at least 1."""
+    return (int(digits) or None) if digits.isascii() and digits.isdigit() else None
+
+
 def trial_count(text: str) -> int | str:
-    """Read ``--trials``: ``64`` is the total of the study; ``+8``, eight more, stays text."""
-    digits = text.removeprefix("+")
-    if not (digits.isascii() and digits.isdigit()) or int(digits) == 0:
+    """Read ``--trials``: ``64`` is the total of the study; ``+8``, 8 more trials, stays text."""
+    number = _positive_integer(text.removeprefix("+"))
+    if number is None:
         raise UsageError(
-            f"--trials {text!r}: give a whole number of at least 1 (the study's total), "
-            "or +N for N more"
+            f"--trials must be an integer of at least 1, or +N for N more trials, got {text!r}."
         )
-    return f"+{int(digits)}" if text.startswith("+") else int(digits)
+    return f"+{number}" if text.startswith("+") else number
 
 
 def stopping_rules(
@@ -34,7 +38,7 @@ def stopping_rules(
 ) -> dict[str, float | int | None]:
     """Read the options that end a search early, for ``Tuner.search``.
 
-    Those that were not given are left out; ``none``, which means no such rule, is None.
+    Options without a value are left out. ``none``, which turns a rule off, is read as None.
     """
     found: dict[str, float | int | None] = {}
     given = {
@@ -52,13 +56,9 @@ def stopping_rules(
             if name != "target_value" and number is not None and number < 1:
                 raise ValueError(text)
         except ValueError:
-            kind = (
-                "a number such as 0.98"
-                if name == "target_value"
-                else "a whole number of at least 1"
-            )
+            kind = "a number" if name == "target_value" else "an integer of at least 1"
             option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} {text!r}: give {kind}, or none") from None
+            raise UsageError(f"{option} must be {kind}, or none, got {text!r}.") from None
         found[name] = number
     return found
 
@@ -66,33 +66,36 @@ def stopping_rules(
 def positive(option: str, value: int | None) -> int | None:
     """Check that the value of an option is at least 1; None stays None."""
     if value is not None and value < 1:
-        raise UsageError(f"{option} {value}: give a whole number of at least 1")
+        raise UsageError(f"{option} must be an integer of at least 1, got {value}.")
     return value
 
 
 def share(value: float | None) -> float | None:
     """Check the value of ``--validation-split``; None stays None."""
     if value is not None and not 0 < value < 1:
-        raise UsageError(f"--validation-split {value}: give a share between 0 and 1, such as 0.2")
+        raise UsageError(f"--validation-split must be between 0 and 1, such as 0.2, got {value}.")
     return value
 
 
 def slot_count(text: str) -> int | str:
-    """Read ``--parallel-trials``: a whole number of at least 1, or ``auto``."""
+    """Read ``--parallel-trials``: an integer of at least 1, or ``auto``."""
     if text == "auto":
         return text
-    if not (text.isascii() and text.isdigit()) or int(text) == 0:
-        raise UsageError(f"--parallel-trials {text!r}: give a whole number of at least 1, or auto")
-    return int(text)
+    number = _positive_integer(text)
+    if number is None:
+        raise UsageError(
+            f"--parallel-trials must be an integer of at least 1, or auto, got {text!r}."
+        )
+    return number
 
 
 def row_limit(*, top: int | None, limit: int | None, every: bool) -> int | None:
-    """Return how many trials a table is to have: None: nobody said; 0: all."""
+    """Return how many trials a table must show; 0: all; None: no option sets it."""
     options = {"--top": top, "--limit": limit, "--all": 0 if every else None}
     given = {option: n for option, n in options.items() if n is not None}
     if len(given) > 1:
         *others, last = given
-        raise UsageError(f"{', '.join(others)} and {last} exclude each other; give one")
+        raise UsageError(f"{', '.join(others)} and {last} exclude each other. Use one of them.")
     return next(iter(given.values()), None)
 
 
@@ -110,11 +113,11 @@ def timeout_seconds(text: str, option: str = "--timeout") -> float:
 
 
 def _bad_timeout(text: str, option: str) -> UsageError:
-    return UsageError(f"{option} {text!r}: give a time above 0 such as 90s, 30m or 1h30m")
+    return UsageError(f"{option} must be a time above 0 such as 90s, 30m or 1h30m, got {text!r}.")
 
 
 def deadline(text: str, now: datetime) -> datetime:
-    """Read ``--deadline``: a time of day, today or else tomorrow, or a date and a time.
+    """Read ``--deadline``: a time of day, today or tomorrow, or a date and a time.
 
     The text is ``17:30`` or ``2026-03-01 17:30`` in local time. ``now`` and the result have a time
     zone.
@@ -135,9 +138,9 @@ def deadline(text: str, now: datetime) -> datetime:
         except ValueError:
             continue
         if moment <= now:
-            raise UsageError(f"--deadline {text!r} has passed; give a time to come")
+            raise UsageError(f"--deadline must be in the future, got {text!r}.")
         return moment
-    raise UsageError(f"--deadline {text!r}: give a time such as 17:30, or 2026-03-01 17:30")
+    raise UsageError(f"--deadline must be a time such as 17:30, or 2026-03-01 17:30, got {text!r}.")
 
 
 def seconds_to_run(timeout: float | None, until: datetime | None, now: datetime) -> float | None:
@@ -151,26 +154,25 @@ def seconds_to_run(timeout: float | None, until: datetime | None, now: datetime)
     return min(limits, default=None)
 
 
-def output_file(text: str, endings: Sequence[str], ending: str, option: str = "-o") -> Path:
-    """Check a file that a command is to write, before the command does its work.
-
-    ``ending`` tells the user what the name may end in; ``option`` is what the file was given with.
-    """
+def output_file(text: str, endings: Sequence[str], option: str = "-o") -> Path:
+    """Check the file that ``option`` names, before the command does its work and writes it."""
     if not text.isprintable():
-        raise UsageError(f"{option} {text!a}: there are control characters in it; leave them out")
+        raise UsageError(f"{option} must not contain control characters, got {text!a}.")
     path = Path(text)
     if path.suffix not in endings:
-        raise UsageError(f"{option} {text}: {ending}")
+        raise UsageError(f"{option} must end in {' or '.join(endings)}, got {text}.")
     try:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             path.lstat()  # raises where the name is too long; ``is_dir`` may not
-        wrong = "is a folder" if path.is_dir() else None
-        if wrong is None and not path.parent.is_dir():
-            wrong = f"the folder {path.parent} does not exist"
-    except OSError as error:  # the name is too long, or the folder cannot be looked into
+        if path.is_dir():
+            raise UsageError(f"{option} must be a file, got the folder {text}.")
+        if not path.parent.is_dir():
+            raise UsageError(
+                f"{option} must be a file in an existing folder, got {text}. Create the folder "
+                f"{path.parent}, or choose another one."
+            )
+    except OSError as error:  # the name is too long, or the folder cannot be read
         raise UsageError(f"{option} {text} cannot be written: {error.strerror or error}") from None
-    if wrong is not None:
-        raise UsageError(f"{option} {text}: {wrong}; give a file in a folder that exists")
     return path
 
 
@@ -178,47 +180,42 @@ def device_count(text: str) -> int | None:
     """Read ``--mesh``: a number of devices, or ``auto``."""
     if text == "auto":
         return None
-    count, *others = whole_numbers("--mesh", text)
-    if others:
-        raise UsageError(f"--mesh {text!r}: give one number of devices, such as 4, or auto")
+    count = _positive_integer(text)
+    if count is None:
+        raise UsageError(f"--mesh must be one number of devices, such as 4, or auto, got {text!r}.")
     return count
 
 
-def whole_numbers(option: str, text: str) -> list[int]:
-    """Read a list of numbers such as ``32,64,128``."""
-    found = []
-    for part in text.split(","):
-        digits = part.strip()
-        if not (digits.isascii() and digits.isdigit()) or int(digits) == 0:
-            raise UsageError(
-                f"{option} {text!r}: {part!r} is no whole number of at least 1; give 32,128,512"
-            )
-        found.append(int(digits))
-    return found
+def batch_sizes(text: str) -> list[int]:
+    """Read a list such as ``32,64,128``."""
+    found = [_positive_integer(part.strip()) for part in text.split(",")]
+    numbers = [number for number in found if number is not None]
+    if len(numbers) < len(found):
+        raise UsageError(
+            f"--batch-sizes must be integers of at least 1, such as 32,128,512, got {text!r}."
+        )
+    return numbers
 
 
 def yes_or_no(text: str) -> bool | str:
     """Read ``--share-widths``: ``yes``, ``no`` or ``auto``."""
     if text not in ("yes", "no", "auto"):
-        raise UsageError(f"--share-widths {text!r}: give yes, no or auto")
+        raise UsageError(f"--share-widths must be yes, no or auto, got {text!r}.")
     return text if text == "auto" else text == "yes"
 
 
 def slot_counts(text: str) -> list[int | str]:
     """Read a list such as ``1,4,auto``."""
-    return [
-        part.strip() if part.strip() == "auto" else whole_numbers("--parallel-trials", part)[0]
-        for part in text.split(",")
-    ]
+    return [slot_count(part.strip()) for part in text.split(",")]
 
 
 def hparam_values(pairs: list[str]) -> dict[str, Any]:
-    """Read pairs such as ``lr=0.01``; a value is a number, true, false, or else text."""
+    """Read pairs such as ``lr=0.01``; a value is a number, true, false or text."""
     found: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"--hparams {pair!r}: give NAME=VALUE, such as lr=0.01")
+            raise UsageError(f"--hparams must be NAME=VALUE, such as lr=0.01, got {pair!r}.")
         found[name.strip()] = _value(text.strip())
     return found
 

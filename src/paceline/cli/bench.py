@@ -1,6 +1,6 @@
 """``paceline bench``: load the file and its data, measure, print the result."""
 
-# Annotations are no strings here: Typer would compile those of all options, at each start.
+# Annotations are objects here: Typer would compile strings for all options at each start.
 
 import os
 import sys
@@ -22,7 +22,7 @@ from paceline.cli.options import (
 )
 from paceline.errors import UsageError
 
-#: Options that are no arguments of ``paceline.bench``.
+#: Options that ``paceline.bench`` does not have as arguments.
 _OF_COMMAND = (
     "files",
     "merge",
@@ -36,7 +36,7 @@ _OF_COMMAND = (
     "quiet",
 )
 #: Options that ``--merge`` takes.
-_BESIDE_MERGE = ("files", "merge", "output", "as_json", "quiet")
+_WITH_MERGE = ("files", "merge", "output", "as_json", "quiet")
 
 
 @terminal.exit_codes()
@@ -50,8 +50,8 @@ def bench(
         Any,
         typer.Option(
             metavar="N,N,...",
-            parser=lambda text: arguments.whole_numbers("--batch-sizes", text),
-            help="Examples in a step.",
+            parser=arguments.batch_sizes,
+            help="Examples per step.",
             show_default="32,64,128,256,512,1024",
         ),
     ] = None,
@@ -59,7 +59,7 @@ def bench(
         str | None,
         typer.Option(
             metavar="NAME,NAME,...",
-            help="cpu, gpu, tpu: each in a process of its own.",
+            help="cpu, gpu, tpu: each in its own process.",
             show_default="the one a search would use",
         ),
     ] = None,
@@ -67,7 +67,7 @@ def bench(
         str | None,
         typer.Option(
             metavar="NAME,NAME,...",
-            help="jax, tensorflow, torch: each in a process of its own; all but jax in Keras' fit.",
+            help="jax, tensorflow, torch: each in its own process; all but jax in Keras' fit.",
             show_default="jax",
         ),
     ] = None,
@@ -76,8 +76,8 @@ def bench(
         typer.Option(
             metavar="N|auto",
             parser=arguments.device_count,
-            help="Devices to compare with one: trials spread over them, each batch split over "
-            "them; auto: all accelerators.",
+            help="Number of devices to compare with one device, by spreading trials and by "
+            "splitting each batch over them; auto: all accelerators.",
         ),
     ] = "auto",
     parallel_trials: Annotated[
@@ -85,7 +85,8 @@ def bench(
         typer.Option(
             metavar="N,N,...",
             parser=arguments.slot_counts,
-            help="Trials trained at once; one, and as many as a search would, in any case.",
+            help="Trials to train at once. One trial, and as many as a search would train, are "
+            "always measured.",
             show_default="1,4,16",
         ),
     ] = None,
@@ -101,63 +102,73 @@ def bench(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="A hyperparameter's value; may be given several times.",
+            help="A hyperparameter's value; you may repeat the option.",
             show_default="the defaults",
         ),
     ] = None,
     precision: Precision = None,
     epochs: Annotated[
-        int | None, count_option(help="Train at each batch size too, and compare accuracy.")
+        int | None,
+        count_option(help="Train N epochs at each batch size, and compare accuracy."),
     ] = None,
     objective: Annotated[
         str | None,
-        typer.Option(metavar="[max:|min:]NAME", help="What to compare accuracy by."),
+        typer.Option(metavar="[max:|min:]NAME", help="With --epochs: the metric to compare."),
     ] = None,
     scale_lr: Annotated[
         str | None,
         typer.Option(
-            metavar="RULE", help="Learning rate by batch size, with --epochs: linear or sqrt."
+            metavar="RULE",
+            help="With --epochs: scale the learning rate with the batch size, linear or sqrt.",
         ),
     ] = None,
     target_value: Annotated[
         float | None,
-        typer.Option(metavar="VALUE", help="Which batch size reaches it soonest? With --epochs."),
+        typer.Option(
+            metavar="VALUE", help="With --epochs: show which batch size reaches this value first."
+        ),
     ] = None,
     predict_trials: Annotated[
-        int | None, count_option(help="How long would a search of so many trials take?")
+        int | None, count_option(help="Predict how long a search of N trials takes.")
     ] = None,
-    predict_epochs: Annotated[int, count_option(help="Epochs of its trials.")] = 10,
+    predict_epochs: Annotated[int, count_option(help="Epochs of each trial of that search.")] = 10,
     predict_batch_size: Annotated[
-        int | None, count_option(help="Its batch size.", show_default="the one measured first")
+        int | None,
+        count_option(help="Batch size of that search.", show_default="the one measured first"),
     ] = None,
     predict_pruner: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
             parser=lambda text: None if text == "none" else text,
-            help="Its pruner, as for search.",
+            help="Pruner of that search, as for `search`.",
         ),
     ] = "none",
     workers: Annotated[
-        int | None, count_option(help="And on so many Ray workers? Does Ray pay?")
+        int | None,
+        count_option(help="Also predict the time on N Ray workers, and whether Ray is worth it."),
     ] = None,
     quota: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME=TIME,...", help="gpu=30h,session=9h: how many sessions does it take?"
+            metavar="NAME=TIME,...",
+            help="Predict how many sessions that search takes: gpu=30h,session=9h.",
         ),
     ] = None,
     merge: Annotated[
         bool,
-        typer.Option("--merge", help="Show several results (.json) as one: FILEs."),
+        typer.Option(
+            "--merge", help="Show several results as one: the FILEs are .json files of --output."
+        ),
     ] = False,
     executor: Annotated[
-        str, typer.Option(metavar="NAME", help="auto, or fit to measure Keras' own fit only.")
+        str, typer.Option(metavar="NAME", help="auto, or fit: measure only Keras' own fit.")
     ] = "auto",
     fit: Annotated[
-        bool, typer.Option("--fit", help="Keras' own fit at every batch size, not at one only.")
+        bool,
+        typer.Option("--fit", help="Measure Keras' own fit at every batch size, not only at one."),
     ] = False,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of weights and order.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of weights and data order.")] = 0,
     output: Annotated[
         str | None,
         typer.Option(
@@ -165,14 +176,14 @@ def bench(
         ),
     ] = None,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No line for each cell.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress.")] = False,
 ) -> None:
     """Measure which batch size, how many trials at once and which plan train a model fastest."""
     options = dict(locals())  # before anything else has a name
     del options["context"]
     restart.take_large_pages()
     if output is not None:
-        arguments.output_file(output, (".html", ".json"), "give a name that ends in .html or .json")
+        arguments.output_file(output, (".html", ".json"))
     if merge:
         from paceline.benchmark.presentation.result import merge as merged
 
@@ -181,7 +192,8 @@ def bench(
         return
     if len(files) > 1:
         raise UsageError(
-            f"{files[1]!r}: one FILE.py is measured at a time; --merge shows several results as one"
+            f"bench measures one FILE.py at a time, got {files[1]!r} too. To show several results "
+            "as one, use --merge."
         )
     from paceline.cli import user_file
 
@@ -222,13 +234,13 @@ def bench(
 
 
 def _check_nothing_measured(context: typer.Context) -> None:
-    """Refuse options of a measurement beside ``--merge``."""
+    """Refuse options of a measurement together with ``--merge``."""
     for name in context.params:
         source = context.get_parameter_source(name)
-        if name not in _BESIDE_MERGE and source is not None and source.name != "DEFAULT":
+        if name not in _WITH_MERGE and source is not None and source.name != "DEFAULT":
             raise UsageError(
-                f"--{name.replace('_', '-')}: --merge shows results as they were measured; leave "
-                "it out, or give it where they are measured"
+                f"--{name.replace('_', '-')} has no effect with --merge, which shows results as "
+                "they were measured. Leave it out."
             )
 
 
@@ -272,6 +284,6 @@ def show(result: Any, *, output: str | None, as_json: bool) -> None:
     else:
         terminal.print_result(text)
     if any(run.interrupted for run in result.runs):
-        raise terminal.CommandInterrupted("interrupted; what had been measured until then is above")
+        raise terminal.CommandInterrupted("interrupted; see the finished measurements above")
     if not any(run.measured for run in result.runs):
-        raise terminal.CommandFailed("no cell could be measured; why is said above")
+        raise terminal.CommandFailed("nothing could be measured; see the errors above")

@@ -21,15 +21,15 @@ import numpy as np
 from paceline.errors import DataError, UsageError
 
 FORMS = "FILE.npz, FILE.csv or FILE.parquet with --target, digits or keras:NAME"
-#: Endings of files; those of tables.
+#: Endings of tables, and of all files.
 _TABLES = (".csv", ".parquet")
 _FILES = (".npz", *_TABLES)
 #: Names of arrays in an NPZ file without a validation part, in lower case.
 _X_NAMES = ("x", "features", "data", "inputs", "images")
 _Y_NAMES = ("y", "labels", "label", "targets", "target", "classes")
-#: Endings of the names of a part that trials are compared by; the last one is no validation part.
+#: Endings of the names of the part that compares trials; the last one is not a validation part.
 _PARTS = ("val", "valid", "validation", "test")
-#: The share that is held out for validation where nobody says.
+#: The share that is held out for validation by default.
 _HELD_OUT = 0.2
 
 Pairs = tuple[tuple[Any, Any], tuple[Any, Any]]
@@ -41,10 +41,10 @@ class Dataset:
 
     Attributes:
         x, y: The training data: x [N, ...], y [N, ...].
-        x_val, y_val: The validation data, by which trials are compared: [V, ...].
+        x_val, y_val: The validation data, which compare the trials: [V, ...].
         note: A sentence about the data that the user should see; None without one.
-        sample_weight: Factors of the examples' losses [N]; None without.
-        sample_weight_val: The same of the validation data [V]; None without.
+        sample_weight: Factors of the examples' losses [N], or None.
+        sample_weight_val: The same for the validation data [V], or None.
         batched: Whether ``x`` is a data set that comes in batches, as ``x_val`` then may be.
         encoding: How a table became x and y, as JSON values; None for other data.
     """
@@ -72,11 +72,11 @@ def load(spec: str, *, target: str | None = None, validation_split: float | None
     """Load what ``--data`` names.
 
     Args:
-        spec: ``digits``, ``keras:NAME``, or the path of a file: NPZ with x_train, y_train and
-            x_val, y_val (or else x_test, y_test), or with x and y; a table, CSV or Parquet.
+        spec: ``digits``, ``keras:NAME``, or the path of a file. A table is CSV or Parquet. An NPZ
+            file has x_train, y_train and x_val, y_val (or x_test, y_test), or x and y.
         target: The column of a table that is y.
-        validation_split: The share that is held out for validation, where the data have no such
-            part; None: a fifth.
+        validation_split: The share that is held out for validation if the data have no such part;
+            None: a fifth.
 
     Returns:
         The data.
@@ -88,7 +88,7 @@ def load(spec: str, *, target: str | None = None, validation_split: float | None
     path = Path(spec)
     if target is not None and path.suffix not in _TABLES:
         raise UsageError(
-            f"--target {target!r} is of a table, and --data {spec} is none; leave it out"
+            f"--target {target!r} needs a table, and --data {spec} is not a table. Leave it out."
         )
     if path.suffix in _TABLES:
         return _from_table(path, target, validation_split)
@@ -97,7 +97,7 @@ def load(spec: str, *, target: str | None = None, validation_split: float | None
     if spec == "digits" or spec.startswith("keras:"):
         _check_no_split(validation_split, f"--data {spec}")
         return _dataset(digits()) if spec == "digits" else _from_keras(spec.removeprefix("keras:"))
-    raise DataError(f"--data {spec!r} is not known; give {FORMS}")
+    raise DataError(f"--data must be {FORMS}, got {spec!r}.")
 
 
 def portable_spec(spec: str) -> str:
@@ -135,7 +135,7 @@ def from_function(
         data: The function. Its errors reach the caller. Each of its two parts is ``(x, y)`` or
             ``(x, y, sample_weight)``, or a data set that comes in batches.
         where: Name of the user's file, for messages.
-        validation_split: The share of ``(x, y)`` that is held out, where that is all it returns.
+        validation_split: The share of ``(x, y)`` that is held out if the function returns no more.
 
     Raises:
         DataError: The function returned something other than two such parts.
@@ -146,16 +146,16 @@ def from_function(
         return _split(x, y, validation_split, where)
     try:
         if not isinstance(returned, (tuple, list)):
-            raise TypeError  # a data set could be unpacked too, into its batches
+            raise TypeError  # unpacking a data set would give its batches
         train, validation = returned
         x, y, weight = _examples(train)
         x_val, y_val, weight_val = _examples(validation)
     except (TypeError, ValueError):
-        more = ", or use --validation-split" if _is_pair(returned) else ""
+        more = " Or use --validation-split." if _is_pair(returned) else ""
         raise DataError(
-            f"{where}: data() returned {_outline(returned)}; it must return (x, y), (x_val, y_val)"
-            f"; weights of the examples come third, (x, y, sample_weight){more}. Data sets in "
-            "batches: return training_set, validation_set."
+            f"{where}: data() must return (x, y), (x_val, y_val), got {_outline(returned)}. For "
+            "weights of the examples, return (x, y, sample_weight) for each part. For data sets in "
+            f"batches, return training_set, validation_set.{more}"
         ) from None
     _check_no_split(validation_split, f"data() of {where}")
     return Dataset(
@@ -173,16 +173,16 @@ def _is_pair(returned: Any) -> bool:
 def _check_no_split(validation_split: float | None, where: str) -> None:
     if validation_split is not None:
         raise UsageError(
-            f"--validation-split {validation_split}: {where} has a validation part; leave the "
-            "option out"
+            f"--validation-split {validation_split} has no effect, because {where} has a "
+            "validation part. Leave it out."
         )
 
 
 def _examples(part: Any) -> tuple[Any, Any, Any]:
-    """Return x, y and the weights, None where there are none.
+    """Return x, y and the weights, which may be None.
 
     Raises:
-        TypeError: The part is no tuple or list. An array could be unpacked too, into its rows.
+        TypeError: The part is not a tuple or list. Unpacking an array would give its rows.
         ValueError: It does not have two or three items.
     """
     if not isinstance(part, (tuple, list)):
@@ -203,7 +203,7 @@ def _dataset(pairs: Pairs, note: str | None = None) -> Dataset:
 def _test_note(name: str) -> str:
     return (
         f"{name} has no validation part: its test part steers the search, so the best value is "
-        "optimistic; keep other data for a final check"
+        "optimistic. Keep other data for a final check."
     )
 
 
@@ -213,14 +213,17 @@ def _from_npz(path: Path, validation_split: float | None) -> Dataset:
             # Pickles are refused, because an NPZ file from a stranger must not run code.
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise DataError(f"--data {path} holds one bare array; write it with numpy.savez")
+                raise DataError(
+                    f"--data {path} must hold x and y, got one bare array. Write them with "
+                    "numpy.savez."
+                )
             names, part = _names_in(archive.files, path)
             arrays = [archive[name] for name in names]
     except FileNotFoundError:
         raise DataError(f"--data {path}: no such file") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
-            f"--data {path} cannot be read ({error}); write plain numeric arrays with numpy.savez"
+            f"--data {path} cannot be read ({error}). Write plain numeric arrays with numpy.savez."
         ) from error
     x, y, *held_out = arrays
     if part is None:
@@ -240,9 +243,9 @@ def _names_in(names: Sequence[str], path: Path) -> tuple[list[str], str | None]:
     xs, ys = ([known[n] for n in wanted if n in known] for wanted in (_X_NAMES, _Y_NAMES))
     if len(xs) != 1 or len(ys) != 1:
         raise DataError(
-            f"--data {path} holds {', '.join(sorted(names)) or 'nothing'}; it needs "
-            "x_train, y_train and x_val, y_val (or x_test, y_test), or x and y (or features and "
-            "labels), of which a part is held out"
+            f"--data {path} must hold x_train, y_train, x_val and y_val, or x and y, got "
+            f"{', '.join(sorted(names)) or 'nothing'}. x_test and y_test, or features and labels, "
+            "are accepted, too."
         )
     return [*xs, *ys], None
 
@@ -258,15 +261,17 @@ def _from_table(path: Path, target: str | None, validation_split: float | None) 
     except FileNotFoundError:
         raise DataError(f"--data {path}: no such file") from None
     except ImportError:
-        raise DataError(f"--data {path}: Parquet files need pyarrow; pip install pyarrow") from None
-    except (OSError, ValueError) as error:  # of pandas and pyarrow, for what is no such table
+        raise DataError(
+            f"--data {path}: Parquet files need pyarrow. Run pip install pyarrow."
+        ) from None
+    except (OSError, ValueError) as error:  # from pandas and pyarrow
         raise DataError(f"--data {path} cannot be read as a table: {error}") from error
     frame.columns = [str(name) for name in frame.columns]
     if not frame.columns.is_unique:
-        raise DataError(f"--data {path} must have columns of different names; rename some")
+        raise DataError(f"--data {path} must have columns with different names. Rename some.")
     if target is None:
         raise UsageError(
-            f"--data {path} is a table; say which column is to be predicted: --target "
+            f"--data {path} is a table. Choose the column to predict: --target "
             f"{' or '.join(map(repr, frame.columns[-3:]))}"
         )
     index = [name for name in frame.columns if name.startswith("Unnamed: ") and name != target]
@@ -279,7 +284,7 @@ def _from_table(path: Path, target: str | None, validation_split: float | None) 
         + ("" if classes is None else f", {len(classes)} classes: {', '.join(classes[:10])}")
     ]
     if index:
-        notes.append(f"columns without a name are left out, as they number the rows: {index[0]}")
+        notes.append(f"the column {index[0]} has no name and numbers the rows, so it is left out")
     if rounded := encoding.rounded(frame):
         notes.append(
             f"float32 rounds the integers of {', '.join(rounded[:3])}; remove such a column if its "
@@ -294,19 +299,19 @@ def _count(names: Sequence[str]) -> str:
 
 
 def _split(x: Any, y: Any, fraction: float | None, where: str) -> Dataset:
-    """Hold out validation data, always the same, of each class its share; say so."""
+    """Hold out validation data, always the same and stratified by class, with a note."""
     from sklearn.model_selection import train_test_split
 
     n, share = len(x), _HELD_OUT if fraction is None else fraction
     held = round(n * share)
     if len(y) != n:
         raise DataError(
-            f"{where}: x has {n} examples and y has {len(y)}; both need the same number"
+            f"{where}: x and y must have the same number of examples, got {n} and {len(y)}."
         )
     if not 0 < held < n:
         raise DataError(
-            f"--validation-split {share}: of {n} examples it leaves one part empty; give another "
-            "share, or more data"
+            f"--validation-split {share} leaves one part empty: there are only {n} examples. "
+            "Use another share, or more data."
         )
     y_flat = np.asarray(y)
     flat = y_flat.ndim == 1 or (y_flat.ndim == 2 and y_flat.shape[1] == 1)
@@ -318,10 +323,10 @@ def _split(x: Any, y: Any, fraction: float | None, where: str) -> Dataset:
     train, validation = map(
         np.sort, train_test_split(np.arange(n), test_size=held, random_state=0, stratify=classes)
     )
-    how = "at random" if classes is None else "at random, of each class its share"
+    how = "at random" if classes is None else "at random, stratified by class"
     note = (
-        f"{where} has no validation part: {held:,} of its {n:,} examples are held out for "
-        f"validation, {how}; --validation-split changes how many"
+        f"{where} has no validation part, so {held:,} of its {n:,} examples are held out {how}; "
+        "--validation-split changes how many"
     )
     return Dataset(x[train], y[train], x[validation], y[validation], note)
 
@@ -331,15 +336,15 @@ def _from_keras(name: str) -> Dataset:
 
     known = sorted(module.name for module in pkgutil.iter_modules(keras.datasets.__path__))
     if name not in known:
-        raise DataError(f"--data keras:{name} is not known; Keras has {', '.join(known)}")
+        raise DataError(f"--data keras:{name} does not exist. Keras has {', '.join(known)}.")
     try:
         # Keras draws its download bar on stdout; stdout is for results only.
         with contextlib.redirect_stdout(sys.stderr):
             pairs = getattr(keras.datasets, name).load_data()
     except Exception as error:  # Keras raises a bare Exception when a download fails
         raise DataError(
-            f"--data keras:{name} could not be loaded ({error}); without a network, save the "
-            "arrays with numpy.savez and give --data FILE.npz"
+            f"--data keras:{name} could not be loaded ({error}). Without a network, save the "
+            "arrays with numpy.savez and use --data FILE.npz."
         ) from error
     return _dataset(pairs, _test_note(f"keras:{name}"))
 

@@ -2,8 +2,8 @@
 
 JAX chooses a platform when it is first asked for a device. If ``JAX_PLATFORMS`` names a platform
 that does not answer, or a plugin raises, JAX raises an error then and at every later call. The same
-process can ask JAX again with other platforms (docs/decisions/0010). If nothing is named, JAX says
-nothing about a TPU that does not answer and takes the CPU.
+process can ask JAX again with other platforms (docs/decisions/0010). If no platform is named, JAX
+silently takes the CPU when a TPU does not answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paceline.errors import UsageError
 from paceline.report import formats
 
 _PACKAGES = ("jax", "jaxlib", "keras", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
-#: Environment variable; "no" makes it an error if the device that was asked for does not answer.
+#: Environment variable; "no" makes it an error if the requested device does not answer.
 ALLOWED = "PACELINE_FALLBACK"
 #: Seconds after which a note tells the user that JAX is waiting for its devices.
 PATIENCE = 20.0
@@ -51,8 +51,8 @@ def devices(as_json: Json = False) -> None:
 def device_facts(devices: Sequence[Any]) -> dict[str, Any]:
     """Return what ``devices --json`` prints of the devices of JAX's default platform.
 
-    ``memory_bytes``: of one device (of the machine for a CPU), None if unknown. ``would_use``:
-    the names of the devices that a search would train on.
+    ``memory_bytes`` is of one device, or of the machine for a CPU; None if unknown. ``would_use``
+    has the names of the devices that a search would use.
     """
     from paceline.executor.training.memory import device_bytes
     from paceline.pack import mesh
@@ -87,7 +87,7 @@ def _listed(devices: Sequence[Any]) -> list[str]:
 
 
 def _use() -> str:
-    """A sentence on what a search does if it chooses slots, plan and mesh by itself."""
+    """How a search uses the devices if it chooses slots, plan and mesh itself."""
     from paceline.executor.training.planner import Planner
 
     planner = Planner()
@@ -96,20 +96,18 @@ def _use() -> str:
     first = devices[0]
     if first.platform == "cpu":
         return (
-            f"A search would use {_name(first)} in {formats.count(threads, 'worker thread')}, a "
-            "pack of up to "
-            f"{slots} slots in each: at most {at_once} trials at once, fewer where a step has more "
-            "work, and one a thread where packs gain nothing (convolutions, recurrent layers, "
-            "large "
-            "matrix products)."
+            f"A search would use {_name(first)} in {formats.count(threads, 'worker thread')}, with "
+            f"a pack of up to {slots} slots in each: at most {at_once} trials at once. Models with "
+            "more work per step train fewer trials at once. Convolutions, recurrent layers and "
+            "large matrix products train one trial in each thread."
         )
-    short = "fewer where memory is short"
+    short = "fewer if memory is short"
     if len(devices) == 1:
-        return f"A search would use {_name(first)}: a pack of up to {slots} slots, {short}."
+        return f"A search would use {_name(first)}, with a pack of up to {slots} slots, {short}."
     return (
-        f"A search would use all {len(devices)}, {_name(first)} to {_name(devices[-1])}, up to "
-        f"{slots} slots on each: {at_once} trials at once, {short}. Fewer trials than devices "
-        "have their batches split."
+        f"A search would use all {len(devices)}, {_name(first)} to {_name(devices[-1])}, with up "
+        f"to {slots} slots on each: {at_once} trials at once, {short}. If there are fewer trials "
+        "than devices, their batches are split."
     )
 
 
@@ -137,19 +135,19 @@ def _size(device: Any) -> list[str]:
 
 
 def choose_devices(note: Callable[[str], None], patience: float = PATIENCE) -> list[Any]:
-    """Has JAX choose its devices; if those that were asked for do not answer, takes others.
+    """Let JAX choose its devices; take others if the requested ones do not answer.
 
-    ``note`` gets one sentence if other devices are used than were asked for, and one if JAX takes
-    longer than ``patience`` seconds. Returns at least one device, those of JAX's default platform.
-    Raises UsageError if none answers, or if ``PACELINE_FALLBACK=no`` forbids another one.
+    ``note`` gets one sentence if other devices are used, and one if JAX takes longer than
+    ``patience`` seconds. Return the devices of JAX's default platform, at least one. Raise
+    UsageError if no device answers, or if ``PACELINE_FALLBACK=no`` forbids other devices.
     """
     import jax
 
     allowed = os.environ.get(ALLOWED)
     if allowed not in (None, "", "no"):
-        raise UsageError(f"{ALLOWED} is {allowed!r}; give no, or unset it")
+        raise UsageError(f"{ALLOWED} must be no, or unset, got {allowed!r}.")
     named: str | None = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
-    with _told_of_waiting(note, patience):
+    with _note_of_waiting(note, patience):
         try:
             devices, finding = jax.local_devices(), None
         except _FAILURES as error:
@@ -161,22 +159,22 @@ def choose_devices(note: Callable[[str], None], patience: float = PATIENCE) -> l
     if finding is None:
         return devices
     if allowed == "no":
-        raise UsageError(f"{finding}; {ALLOWED}=no forbids another device")
+        raise UsageError(f"{finding}, and {ALLOWED}=no forbids other devices.")
     if not devices:
-        raise UsageError(f"{finding}, and no other device does; check the installation of jax")
+        raise UsageError(f"{finding}, and no other device does. Check the installation of jax.")
     platform = devices[0].platform
     name = {"gpu": "cuda"}.get(platform, platform)  # the name that JAX_PLATFORMS takes
     note(
-        f"{finding}; using the {platform.upper()}. JAX_PLATFORMS={name} says so beforehand, "
-        f"{ALLOWED}=no makes this an error"
+        f"{finding}; using the {platform.upper()} instead. Set JAX_PLATFORMS={name} to choose it "
+        f"explicitly, or {ALLOWED}=no to fail instead."
     )
     return devices
 
 
 def _next_best(named: str | None) -> list[Any]:
-    """The devices of the first platform that answers; if none does, an empty list.
+    """The devices of the first platform that answers.
 
-    In that case ``jax_platforms`` is what it was before.
+    If none answers, the list is empty, and ``jax_platforms`` is what it was before.
     """
     import jax
 
@@ -219,14 +217,14 @@ def _plugins() -> list[str]:
 
 
 @contextlib.contextmanager
-def _told_of_waiting(note: Callable[[str], None], patience: float) -> Iterator[None]:
-    """A block after ``patience`` seconds of which the user is told that JAX waits for devices.
+def _note_of_waiting(note: Callable[[str], None], patience: float) -> Iterator[None]:
+    """A block; if it takes longer than ``patience`` seconds, ``note`` says that JAX is waiting.
 
     A TPU that another process holds may never answer.
     """
     text = (
         f"JAX has been waiting for its devices for {patience:g} s; a TPU may take a minute. If it "
-        "never answers, end this with Ctrl-C; JAX_PLATFORMS=cpu goes on without it"
+        "never answers, press Ctrl-C and set JAX_PLATFORMS=cpu."
     )
     timer = threading.Timer(patience, note, (text,))
     timer.daemon = True

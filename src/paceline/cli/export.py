@@ -48,7 +48,10 @@ def export(
     trial: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=0, help="The model of this trial, if kept.", show_default="the best"
+            metavar="N",
+            min=0,
+            help="Write the model of this trial, if the search kept it.",
+            show_default="the best",
         ),
     ] = None,
     storage: Storage = None,
@@ -56,12 +59,8 @@ def export(
     """Write a study's best model, trained, as a Keras file or as a bundle."""
     if output is None and bundle is None:
         output = "best.keras"
-    model = output and arguments.output_file(
-        output, (".keras",), "a model's file ends in .keras; give a name such as best.keras"
-    )
-    zipped = bundle and arguments.output_file(
-        bundle, (".zip",), "a bundle's file ends in .zip; give a name such as best.zip", "--bundle"
-    )
+    model = output and arguments.output_file(output, (".keras",))
+    zipped = bundle and arguments.output_file(bundle, (".zip",), "--bundle")
     view = studies.open_study(study, storage)
     best = _chosen(view, storage, trial)
     saved = _model_file(view, best)
@@ -84,7 +83,10 @@ def ensemble(
     models: Annotated[
         int,
         typer.Option(
-            "--models", metavar="K", min=1, help="Models at most, repeated ones included."
+            "--models",
+            metavar="K",
+            min=1,
+            help="Average at most K models; a model may count several times.",
         ),
     ] = 5,
     output: Annotated[
@@ -94,29 +96,27 @@ def ensemble(
     storage: Storage = None,
     quiet: Quiet = False,
 ) -> None:
-    """Join the models that `paceline search --keep-best N` kept into the best mean of them."""
+    """Build an ensemble that averages the models saved by `paceline search --keep-best N`."""
     from paceline.cli.running import prepare
     from paceline.cli.search_command import command_of
     from paceline.report.live import live_view
 
     os.environ.setdefault("KERAS_BACKEND", "jax")
-    target = arguments.output_file(
-        output, (".keras",), "a model's file ends in .keras; give a name such as ensemble.keras"
-    )
+    target = arguments.output_file(output, (".keras",))
     command = command_of(study, storage, quiet=quiet)
     if command.search.get("folds"):
         raise UsageError(
-            f"study {study!r} has folds, and an ensemble is selected on data that no fold was "
-            "trained on: give some to tuner.ensemble(validation_data=...) in Python"
+            f"study {study!r} has folds, and an ensemble needs validation data that no fold was "
+            "trained on. Pass some to tuner.ensemble(validation_data=...) in Python."
         )
     with live_view(study, quiet=quiet) as view:
         tuner, call = prepare(command, view)
         if not isinstance(call["validation_data"], tuple):
             raise UsageError(
-                "an ensemble is selected on arrays, and data() returns a data set in batches: give "
-                "arrays to tuner.ensemble(validation_data=...) in Python"
+                "data() must return arrays for an ensemble, got a data set in batches. Pass arrays "
+                "to tuner.ensemble(validation_data=...) in Python."
             )
-        view.status("putting models together")
+        view.status("combining models")
         model = tuner.ensemble(models, validation_data=call["validation_data"])
         write_model(target, model.save)
     lines = model_lines(target, "the ensemble", studies.study_meta(study, storage))
@@ -124,7 +124,7 @@ def ensemble(
 
 
 def _write_encoding(model: Path, meta: Mapping[str, Any]) -> list[str]:
-    """Write how a table became the model's numbers beside the model; return a line that says so."""
+    """Write how a table was encoded, to a file next to the model; return a line about it."""
     from paceline.program.files import written_atomically
     from paceline.tuner.after.bundle import encoding_of
 
@@ -134,11 +134,11 @@ def _write_encoding(model: Path, meta: Mapping[str, Any]) -> list[str]:
     target = model.with_suffix(".encoding.json")
     with written_atomically(target) as part:
         part.write_text(json.dumps(encoding, indent=2) + "\n", encoding="utf-8")
-    return [f"{target}: the columns and categories of its table, in the order of its inputs"]
+    return [f"{target}: the columns and categories of the table, in the order of the inputs"]
 
 
 def _write_bundle(target: Path, study: StudyView, best: Trial, saved: Path) -> list[str]:
-    """Write a bundle; return lines that say what it holds and how to use it."""
+    """Write a bundle; return lines with its content and how to use it."""
     from shlex import quote
 
     from paceline.program.files import written_atomically
@@ -155,10 +155,10 @@ def _write_bundle(target: Path, study: StudyView, best: Trial, saved: Path) -> l
     missing = [module for module in manifest["modules"] if f"{module}.py" not in manifest["files"]]
     lines = [f"  {', '.join([*manifest['files'], 'manifest.json'])}"]
     if missing:
-        lines.append(f"  the model needs {', '.join(missing)} too: put it beside predict.py")
+        lines.append(f"  the model needs {', '.join(missing)}, too: put it next to predict.py")
     return [
         *lines,
-        "Use it, also on another machine, in an environment of its own:",
+        "Use it here or on another machine, in a new environment:",
         f"  python -m zipfile -e {quote(str(target))} {folder}",
         f"  python -m venv {folder}/env",
         f"  {folder}/env/bin/pip install -r {folder}/requirements.txt",
@@ -174,8 +174,8 @@ def _chosen(study: StudyView, storage: str | None, number: int | None) -> Trial:
     if study.several:
         front = study.trials.front
         raise StudyError(
-            f"study {study.name!r} has the objectives {', '.join(study.objectives)}, and of "
-            "several there is no best trial; choose one on the Pareto front: --trial "
+            f"study {study.name!r} has no single best trial, because it has the objectives "
+            f"{', '.join(study.objectives)}. Choose one on the Pareto front: --trial "
             f"{' or '.join(str(each.number) for each in front[:20])}"
         )
     return best
@@ -195,16 +195,16 @@ def _model_file(study: StudyView, best: Trial) -> Path:
     path = find_saved(folder, study.meta.get("id", ""), best.number, best.value)
     if path is None or path.suffix != ".keras":
         raise StudyError(
-            f"the model of trial {best.number} is not in {folder / 'best'}, or it was changed "
-            "there; models are written when a search ends and now and then before. Run the command "
-            "in the folder where the search ran, or train it again: "
-            "build(paceline.HyperParameters(values=...)) with what `paceline best` prints"
+            f"the model of trial {best.number} is missing in {folder / 'best'}, or was changed. A "
+            "search writes models at its end, and sometimes earlier. Run the command in the folder "
+            "where the search ran. Or train the model again: "
+            "build(paceline.HyperParameters(values=...)) with the values of `paceline best`."
         )
     return path
 
 
 def write_model(target: Path, write: Callable[[Path], object]) -> None:
-    """Write a model's file, whole or not at all; ``write`` is given the path to write to."""
+    """Write a model's file atomically; ``write`` gets the path to write to."""
     from paceline.program.files import written_atomically
 
     try:
@@ -215,7 +215,7 @@ def write_model(target: Path, write: Callable[[Path], object]) -> None:
 
 
 def model_lines(model: Path, what: str, meta: Mapping[str, Any]) -> list[str]:
-    """Return lines that say what a model's file holds, and how to load it."""
+    """Return lines with the content of a model's file, and how to load it."""
     from paceline.tuner.after.bundle import load_lines
 
     head = f"{model}: {what}. Load it in Python:"

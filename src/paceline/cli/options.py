@@ -16,12 +16,12 @@ DIRECTORY = Path("runs")
 
 
 def journals(directory: Path) -> list[Path]:
-    """The journals of the studies in a folder, which are in folders of their own, by name."""
+    """The journals of the studies in a folder, by name; each study has its own folder."""
     return sorted(directory.glob("[!.]*/journal.log"))
 
 
 def complete_study(incomplete: str) -> list[str]:
-    """Names of studies in ``runs``, for completion in a shell: it loads no storage."""
+    """Names of studies in ``runs``, for completion in a shell; loads no storage."""
     names = [path.parent.name for path in journals(DIRECTORY)]
     return [name for name in names if name.isprintable() and name.startswith(incomplete)]
 
@@ -30,17 +30,17 @@ def _at_least_one(option: typer.CallbackParam, value: int | None) -> int | None:
     return arguments.positive(option.opts[0], value)
 
 
-#: Declares an option whose value is a whole number of at least 1.
+#: Declares an option whose value is an integer of at least 1.
 count_option = partial(typer.Option, metavar="N", callback=_at_least_one)
-#: Declares how many trials a study is to have.
+#: Declares how many trials a study will have.
 trials_option = partial(
     typer.Option,
     metavar="N|+N",
     parser=arguments.trial_count,
-    help="Total of the study's trials, or so many more.",
+    help="Number of trials in the study, or +N to add N more.",
 )
 _MODEL = typer.Argument(
-    metavar="FILE.py[:build]", help="File with build(hp) and, unless --data is given, data()."
+    metavar="FILE.py[:build]", help="File with build(hp) and, without --data, data()."
 )
 Model = Annotated[str, _MODEL]
 Models = Annotated[list[str], _MODEL]
@@ -52,7 +52,7 @@ Data = Annotated[
     str | None,
     typer.Option(
         metavar="DATA",
-        help="FILE.npz, FILE.csv or FILE.parquet, digits or keras:NAME instead of data().",
+        help="Data in place of data(): FILE.npz, FILE.csv, FILE.parquet, digits or keras:NAME.",
     ),
 ]
 TargetColumn = Annotated[
@@ -60,7 +60,7 @@ TargetColumn = Annotated[
     typer.Option(
         "--target",
         metavar="COLUMN",
-        help="The column of a table that the model predicts.",
+        help="Column of a table to predict.",
         show_default="none",
     ),
 ]
@@ -91,13 +91,13 @@ Storage = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON as the last line of stdout.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No live view.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no live view.")]
 Timeout = Annotated[
     float | None,  # seconds
     typer.Option(
         metavar="TIME",
         parser=arguments.timeout_seconds,
-        help="Stop after this long: 90s, 30m, 1h30m.",
+        help="Stop after this time: 90s, 30m, 1h30m.",
     ),
 ]
 TrialTimeout = Annotated[
@@ -105,7 +105,7 @@ TrialTimeout = Annotated[
     typer.Option(
         metavar="TIME",
         parser=lambda text: arguments.timeout_seconds(text, "--trial-timeout"),
-        help="A trial that takes longer to build and train fails: 90s, 10m.",
+        help="Fail a trial that takes longer to build and train: 90s, 10m.",
         show_default="no limit",
     ),
 ]
@@ -113,7 +113,7 @@ Target = Annotated[
     str | None,
     typer.Option(
         metavar="VALUE",
-        help="End the search once a trial's objective is as good as this.",
+        help="End the search as soon as a trial's objective is this good.",
         show_default="none",
     ),
 ]
@@ -121,7 +121,7 @@ PatienceTrials = Annotated[
     str | None,
     typer.Option(
         metavar="N",
-        help="End the search when N trials in a row have ended without a better value.",
+        help="End the search after N finished trials in a row without a better value.",
         show_default="none",
     ),
 ]
@@ -129,7 +129,7 @@ MaxTotalEpochs = Annotated[
     str | None,
     typer.Option(
         metavar="N",
-        help="Epochs that all trials of the study may train together.",
+        help="End the search when all its trials together have trained N epochs.",
         show_default="no limit",
     ),
 ]
@@ -146,8 +146,8 @@ Track = Annotated[
     typer.Option(
         "--tracker",
         metavar="NAME",
-        help="Tell mlflow, wandb or tensorboard of each trial; may be given several times. "
-        "mlflow+model and wandb+model store the best model too.",
+        help="Log each trial to mlflow, wandb or tensorboard; you may repeat the option. "
+        "mlflow+model and wandb+model store the best model, too.",
         show_default="none",
     ),
 ]

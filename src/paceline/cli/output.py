@@ -24,7 +24,7 @@ INTERRUPTED = 130
 
 
 class CommandInterrupted(Exception):
-    """Raised after Ctrl-C, when all worth keeping is saved; the message says how to go on."""
+    """Raised after Ctrl-C, when everything is saved; the message says how to resume."""
 
 
 class CommandFailed(Exception):
@@ -52,7 +52,7 @@ def exit_codes() -> Iterator[None]:
         say("interrupted")
         raise SystemExit(INTERRUPTED) from None
     except BrokenPipeError:
-        # `paceline trials STUDY | head` ends this way, and that is no error. The stream is closed
+        # `paceline trials STUDY | head` ends this way, which is not an error. The stream is closed
         # here because Python would print an error about it at exit.
         close_stdout()
         raise SystemExit(FAILED) from None
@@ -63,7 +63,7 @@ def exit_codes() -> Iterator[None]:
 
 
 def leave(code: object) -> None:
-    """End this process at once while XLA compiles in a thread what no search needs any more.
+    """End this process at once if XLA still compiles in a thread a step that no search needs.
 
     At its end Python waits for threads, and XLA may compile for minutes. If the thread were a
     daemon, Python would kill it in the middle of C++ code, which aborts the process.
@@ -83,10 +83,10 @@ class _ClosedStream(io.TextIOBase):
 
 
 def replace_closed_streams() -> None:
-    """Has standard streams that are closed lead nowhere.
+    """Connect closed standard streams to the null device.
 
-    Else the next file that is opened gets the stream's number, and what a library prints goes into
-    that file: the journal of a study, for example.
+    Otherwise the next file that is opened gets the stream's number. What a library prints would go
+    into that file, for example the journal of a study.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:  # takes the lowest free number
         pass
@@ -97,22 +97,22 @@ def replace_closed_streams() -> None:
 
 
 def check_folder() -> None:
-    """Exit with a message if the working folder is gone; somebody may have removed it."""
+    """Exit with a message if somebody has removed the working folder."""
     try:
         os.getcwd()
     except OSError:
-        say("error: the working folder is not there any more; `cd` to a folder that is")
+        say("error: the working folder no longer exists. `cd` to an existing folder.")
         raise SystemExit(WRONG_INPUT) from None
 
 
 def close_stdout() -> None:
-    """Give up stdout, which cannot be written; else Python would print an error at exit."""
+    """Close stdout, which cannot be written; otherwise Python prints an error at exit."""
     with contextlib.suppress(OSError):
         sys.stdout.close()
 
 
 def say(text: str) -> None:
-    """Print a message for the user on stderr; the terminal may be gone, or the disk full."""
+    """Print a message for the user on stderr, if the terminal or the disk still takes it."""
     with contextlib.suppress(OSError):
         lines = f"paceline: {formats.visible(text)}".split("\n")
         if sys.stderr.isatty():  # words stay whole; a command, which is indented, stays on its line
@@ -139,7 +139,7 @@ def width() -> int | None:
 
 
 def text_width() -> int:
-    """Return the columns for text that people read, also if it goes to a file or a pager."""
+    """Return the columns for text that people read, which may go to a file or a pager."""
     return shutil.get_terminal_size((formats.READABLE, 24)).columns  # COLUMNS, else the terminal's
 
 
@@ -149,10 +149,10 @@ def print_result(text: str) -> None:
 
 
 def print_data(text: str) -> None:
-    """Print a result for programs on stdout; on a terminal as for people.
+    """Print a result for programs on stdout; on a terminal, print it for people.
 
-    In a file or a pipe all characters are as they are, but for control characters: what reads the
-    pipe may be a pager, and half a surrogate cannot be printed. Raises as ``print_result``.
+    A file or a pipe gets all characters except control characters. A pager may read the pipe, and
+    half a surrogate cannot be printed. Raises what ``print_result`` raises.
     """
     if sys.stdout.isatty():
         return print_result(text)
@@ -161,14 +161,14 @@ def print_data(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print one line of strict JSON on stdout, the last; raises as ``print_result``."""
+    """Print the last line of stdout, strict JSON; raises what ``print_result`` raises."""
     _print(formats.to_json(value))
 
 
 def print_json_if_open(value: Any) -> None:
     """Print JSON as ``print_json`` does, for a command that ends for another reason.
 
-    A terminal that is gone, for example, has also interrupted the command.
+    For example, a closed terminal has also interrupted the command.
     """
     try:
         print_json(value)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @terminal.exit_codes()
 def repair(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:
-    """Repair a study's damaged journal: keep what is whole, list what was lost."""
+    """Repair a study's damaged journal: keep the intact lines, and list the lost ones."""
     from paceline.study.metadata import check_name
     from paceline.study.storage.folder import (
         check_folder,
@@ -35,14 +35,16 @@ def repair(study: StudyName, storage: Storage = None, as_json: Json = False) -> 
     path = journal_path(storage, study, studies.DIRECTORY)
     if path is None:
         raise UsageError(
-            f"--storage {studies.label(storage or '')}: only a journal has lines to repair; a "
-            "database has tools of its own"
+            f"--storage must be a journal, got {studies.label(storage or '')}. To repair a "
+            "database, use the tools of that database."
         )
     if not path.is_file():
-        raise StudyError(f"there is no journal {path}; --storage journal:PATH names another one")
+        raise StudyError(
+            f"there is no journal {path}. To repair another one, use --storage journal:PATH."
+        )
     with study_lock(studies.DIRECTORY / study) as free:
         if not free:
-            raise StudyError(f"study {study!r} is being searched; stop the search first")
+            raise StudyError(f"study {study!r} is being searched. Stop the search first.")
         found, aside = _repair_file(path, study)
     lost = [{"line": loss.line, "what": loss.what, "reason": loss.reason} for loss in found.losses]
     if as_json:
@@ -50,7 +52,7 @@ def repair(study: StudyName, storage: Storage = None, as_json: Json = False) -> 
         terminal.print_json({"kept": found.n_kept, "lost": lost, "aside": aside_text})
         return
     if aside is None:
-        terminal.print_result(f"{path}: all {found.n_kept:,} lines are whole")
+        terminal.print_result(f"{path}: all {found.n_kept:,} lines are intact")
         return
     lines = [f"{path}: {found.n_kept:,} lines are kept; the damaged file is {aside}. Lost:"]
     lines += [f"  line {loss.line}: {loss.what} ({loss.reason})" for loss in found.losses]
@@ -58,9 +60,9 @@ def repair(study: StudyName, storage: Storage = None, as_json: Json = False) -> 
 
 
 def _repair_file(path: Path, study: str) -> tuple[RepairedJournal, Path | None]:
-    """Return what is whole and what was lost, and where the damaged file lies now.
+    """Return the intact and the lost lines, and the path of the damaged file.
 
-    The latter is None, and the journal as it was, where nothing was damaged.
+    If nothing was damaged, the path is None, and the journal stays as it was.
     """
     from paceline.program.files import replace_durably, temporary_beside
     from paceline.study.storage.journal import FileLock
@@ -79,14 +81,14 @@ def _repair_file(path: Path, study: str) -> tuple[RepairedJournal, Path | None]:
                 replace_durably(part, path)
     except OSError as error:
         raise StorageError(
-            f"storage journal:{path} cannot be repaired: {error.strerror or error}. Check the "
-            "path, and that the folder may be written."
+            f"could not repair storage journal:{path}: {error.strerror or error}. Check the path, "
+            "and whether you may write to the folder."
         ) from None
     return found, aside
 
 
 def _put_aside(path: Path, data: bytes) -> Path:
-    """Write a copy of a file beside it, under a name that is free."""
+    """Write a copy of a file next to it, under a free name."""
     for number in itertools.count(1):
         aside = path.with_name(f"{path.name}.damaged-{number}")
         with contextlib.suppress(FileExistsError), aside.open("xb") as file:

@@ -1,4 +1,4 @@
-"""``paceline report`` and ``dashboard``, pages of a study: need neither JAX nor Keras."""
+"""``paceline report`` and ``dashboard``, pages about a study: need neither JAX nor Keras."""
 
 from __future__ import annotations
 
@@ -29,19 +29,17 @@ def report(
         str | None,
         typer.Option(
             metavar="STUDY2",
-            help="Another study to put beside it.",
+            help="Another study to compare it with.",
             show_default="none",
             autocompletion=complete_study,
         ),
     ] = None,
     storage: Storage = None,
 ) -> None:
-    """Write a report of a study: one HTML page with figures, which needs no network."""
+    """Write a report about a study: one HTML page with figures, which needs no network."""
     from paceline.report.html.page import write_report
 
-    target = arguments.output_file(
-        output, (".html", ".htm"), "a report's file ends in .html; give a name such as report.html"
-    )
+    target = arguments.output_file(output, (".html", ".htm"))
     subject = read_subject(study, storage)
     other = None if compare is None else read_subject(compare, storage)
     write_report(target, subject, other)
@@ -52,7 +50,7 @@ def report(
 
 
 def read_subject(name: str, storage: str | None) -> ReportSubject:
-    """Read a study as reports take it; raises what ``studies.open_study`` raises."""
+    """Read a study for a report; raises what ``studies.open_study`` raises."""
     from paceline.report.html.subject import ReportSubject
 
     study = studies.open_study(name, storage)
@@ -67,13 +65,13 @@ def dashboard(
         typer.Argument(
             metavar="[STUDY]",
             help="Name of the study.",
-            show_default="the one searched last",
+            show_default="the one last used",
             autocompletion=complete_study,
         ),
     ] = None,
     storage: Storage = None,
     port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0: any that is free.")
+        int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0: any free port.")
     ] = 8080,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")] = True,
 ) -> None:
@@ -82,13 +80,13 @@ def dashboard(
 
     if find_spec("optuna_dashboard") is None:
         raise UsageError(
-            'the dashboard needs optuna-dashboard: pip install "paceline[dashboard]"; '
-            "`paceline report` works without it"
+            'the dashboard needs optuna-dashboard. Run pip install "paceline[dashboard]". Or use '
+            "`paceline report`, which works without it."
         )
     if study is None:
         study = _latest()
-        terminal.say(f"showing the study {study!r}, which was searched last")
-    studies.open_study(study, storage)  # raises where there is none
+        terminal.say(f"showing the study {study!r}, which was last used")
+    studies.open_study(study, storage)  # raises if there is none
 
     from optuna_dashboard import wsgi  # pyright: ignore[reportMissingImports] - an extra
 
@@ -106,8 +104,8 @@ def dashboard(
     with make_server(app, port) as server:
         address = f"http://127.0.0.1:{server.server_address[1]}/"
         terminal.print_result(
-            f"{address} shows {study}; Ctrl-C ends it.\n"
-            "It has no login: whoever can use this machine can open it, and change the study.\n"
+            f"{address} shows {study}; press Ctrl-C to end it.\n"
+            "It has no login: anyone who can use this machine can open it and change the study.\n"
             f"From another machine: ssh -L {server.server_address[1]}:127.0.0.1:"
             f"{server.server_address[1]} THIS_MACHINE"
         )
@@ -117,11 +115,11 @@ def dashboard(
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            terminal.say("the dashboard has ended")
+            terminal.say("the dashboard has stopped")
 
 
 def _storage_of(study: str, storage: str | None) -> Any:
-    """The study's storage as Optuna's own object: optuna-dashboard reads more than is public."""
+    """The study's storage as Optuna's own object; optuna-dashboard uses its private methods."""
     from optuna.storages import JournalStorage, get_storage
     from optuna.storages.journal import JournalFileBackend
 
@@ -129,7 +127,7 @@ def _storage_of(study: str, storage: str | None) -> Any:
 
     path = journal_path(storage, study, studies.DIRECTORY)
     if path is None:
-        assert storage is not None  # else there is a journal
+        assert storage is not None  # a study without a storage has a journal
         return get_storage(storage)
     return JournalStorage(JournalFileBackend(str(path)))
 
@@ -138,7 +136,7 @@ def _latest() -> str:
     found = journals(studies.DIRECTORY)
     if not found:
         raise StudyError(
-            f"there is no study in {studies.DIRECTORY}; `paceline search` makes one, and --storage "
-            "with a study's name shows one of another storage"
+            f"there is no study in {studies.DIRECTORY}. `paceline search` makes one. To show a "
+            "study of another storage, use its name and --storage."
         )
     return max(found, key=lambda path: path.stat().st_mtime).parent.name

@@ -1,13 +1,13 @@
-"""Starts the process of a command again: with large pages, or as a compiled step does not return.
+"""Starts the process of a command again: for large pages, or because a step does not return.
 
 The process replaces itself. Terminal, pid and redirections stay, and the new process runs the same
 command line.
 
-Large pages for the memory of a process are asked for by environment variables alone. A compiled
-step allocates its temporaries when it begins and frees them when it ends. In a thread, glibc
-returns blocks of about 50 MiB and more to the system each time. The next step then has to get every
-page of 4 KiB again, which takes a fifth of the time of a search with large convolutions
-(docs/decisions/0028). With large pages there are 512 times fewer pages.
+Only environment variables can ask for large pages. A compiled step allocates its temporaries when
+it begins and frees them when it ends. In a thread, glibc returns blocks of about 50 MiB and more to
+the system each time. The next step must get every page of 4 KiB again. In a search with large
+convolutions, that takes a fifth of the time (docs/decisions/0028). With large pages there are 512
+times fewer pages.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from typing import NoReturn
 from paceline.cli import output
 from paceline.executor.wall.black_box import BlackBox
 
-#: Environment variable that tells the new process when the search is to end, in seconds since 1970
-#: (empty: no limit). Without it, ``--timeout`` would begin anew.
+#: Environment variable with the moment when the search must end, in seconds since 1970 (empty: no
+#: limit). Without it, ``--timeout`` would start over in the new process.
 _VARIABLE = "PACELINE_ENDS_AT"
-#: Environment variable that tells the new process that signals wait for it.
+#: Environment variable that tells the new process that signals are waiting.
 _HELD = "PACELINE_SIGNALS_HELD"
 _TUNABLES = "GLIBC_TUNABLES"
-_LARGE_PAGES = "glibc.malloc.hugetlb=1"  # use large pages where the system leaves it to processes
+_LARGE_PAGES = "glibc.malloc.hugetlb=1"  # use large pages if the system lets processes choose
 _SINCE = (2, 35)
 _SYSTEM = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
-#: Whether the command line is that of this process. A program may call ``paceline.cli.app.main``
-#: with words of its own, and then its process must not be replaced.
+#: Whether the command line is that of this process. If a program calls ``paceline.cli.app.main``
+#: with its own words, its process must not be replaced.
 own = False
-#: Descriptors that a process in the place of this one needs, too.
+#: Descriptors that a process that replaces this one needs, too.
 kept: list[int] = []
 
 
 class Restart:
-    """Replaces this process by a new one, in the folder where this process began."""
+    """Replaces this process by a new one, in the folder where this process started."""
 
     def __init__(self) -> None:
         self._folder = os.getcwd()
@@ -65,7 +65,7 @@ class Restart:
         sys.stdout.flush()
         sys.stderr.flush()
         os.chdir(self._folder)
-        goes_on_until(self._ends_at)
+        continue_until(self._ends_at)
         replace(os.environ)
 
 
@@ -89,7 +89,7 @@ def replace(environment: Mapping[str, str]) -> NoReturn:
 
 
 def release_signals() -> None:
-    """Lets those signals in that came while this process took the place of another one.
+    """Receives the signals that came while this process replaced another one.
 
     Raises KeyboardInterrupt if there was one.
     """
@@ -100,43 +100,40 @@ def release_signals() -> None:
 
 
 def end(text: str) -> NoReturn:
-    """Ends the process as failed, whatever its other threads do; safe in any thread."""
+    """Ends the process as failed, without waiting for other threads; safe in any thread."""
     output.say(f"failed: {text}")
     sys.stdout.flush()
     os._exit(output.FAILED)
 
 
-def goes_on_until(moment: float | None) -> None:
-    """Has the next process go on with the search until a moment, in seconds since 1970."""
+def continue_until(moment: float | None) -> None:
+    """Tells the next process to continue the search until a moment, in seconds since 1970."""
     os.environ[_VARIABLE] = "" if moment is None else str(moment)
 
 
 def inherited() -> tuple[bool, float | None]:
-    """Return whether this process continues another one's search, and the seconds that are left.
-
-    None: no limit.
-    """
+    """Whether this process continues the search of another one, and the seconds left or None."""
     ends_at = os.environ.pop(_VARIABLE, None)
     left = max(0.001, float(ends_at) - time.time()) if ends_at else None
     return ends_at is not None, left
 
 
-def take_large_pages(*, afresh: bool = False) -> None:
+def take_large_pages(*, forked: bool = False) -> None:
     """Starts this process again with large pages, if the system offers them.
 
-    ``afresh``: start it again in any case, since it was forked, and some systems' libraries do not
-    work in such a process.
+    ``forked``: start it again in any case, because libraries of some systems do not work after a
+    fork.
 
-    To be called before anything heavy is loaded. Does nothing on other systems than Linux with
-    glibc, if the user has set options of the allocator, and if another program called the command.
+    Call it before anything heavy is loaded. It does nothing on systems other than Linux with glibc.
+    Nor does it if the user has set options of the allocator, or another program called the command.
     """
     environment = with_large_pages(os.environ) if own else None
-    if environment is not None or afresh:
+    if environment is not None or forked:
         replace(environment or os.environ)
 
 
 def with_large_pages(environment: Mapping[str, str]) -> dict[str, str] | None:
-    """Returns the environment with large pages; None if it is to stay as it is."""
+    """Returns the environment with large pages; None if it must stay as it is."""
     if _TUNABLES in environment or any(name.startswith("MALLOC_") for name in environment):
         return None
     if not sys.platform.startswith("linux") or _glibc() < _SINCE:

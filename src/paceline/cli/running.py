@@ -1,4 +1,4 @@
-"""Runs a ``SearchCommand``: loads file and data, searches, prints the result and the next steps."""
+"""Runs a ``SearchCommand``: loads file and data, searches, prints the result and next steps."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from paceline.executor.wall.black_box import BlackBox
 from paceline.report import formats, summary
 from paceline.report.live import LiveView, live_view
 
-#: Examples in a step, where nobody says and the data do not come in batches.
+#: Examples per step by default, if the data do not come in batches.
 _BATCH_SIZE = 32
-#: What a study remembers of its data, with where it came from.
+#: Options about the data that a study remembers as part of its origin.
 _OF_DATA = ("target", "validation_split")
 
 
 def run(command: SearchCommand) -> None:
     """Run a search and print its result.
 
-    Raises Interrupted after Ctrl-C, with how to go on; Failed after printing, if all trials failed.
+    Raises CommandInterrupted after Ctrl-C, with how to resume, and CommandFailed after printing if
+    all trials failed.
     """
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
     with live_view(command.study, quiet=command.quiet) as view:
         again = Restart()
         stuck = partial(_stuck, command, again, view)
-        # A search that the user's file makes when it is loaded is none of the wall's.
+        # The wall must not watch a search that the user's file starts when it is loaded.
         box, BlackBox.current = BlackBox.current, None
         begun = None if box is None else box.begun
-        tuner, call = prepare(_going_on(command, begun), view, stuck)
+        tuner, call = prepare(_continuation(command, begun), view, stuck)
         BlackBox.current = box
         again.ends_in(call["timeout"])
         try:
@@ -45,7 +46,7 @@ def run(command: SearchCommand) -> None:
             kept = tuner.summary()
             if command.as_json and kept:
                 output.print_json_if_open(kept)
-            raise output.CommandInterrupted(how_to_go_on(kept, command)) from None
+            raise output.CommandInterrupted(how_to_resume(kept, command)) from None
         except TrialHangError as error:
             stuck(error.what, True)
     result = tuner.summary()
@@ -58,33 +59,34 @@ def run(command: SearchCommand) -> None:
         output.print_result(text)
     best = result["best"] or result.get("pareto_front")
     if not best and result["n_trials"].get("failed", 0) > 0:
-        raise output.CommandFailed("no trial completed; why is said above and by `paceline trials`")
+        trials = studies.command("trials", command.study, command.storage)
+        raise output.CommandFailed(f"no trial completed. See the errors above, or run:\n  {trials}")
 
 
-def _going_on(command: SearchCommand, begun: Mapping[str, Any] | None) -> SearchCommand:
-    """The command as it goes on where a process before this one has ``begun`` it, if one has."""
+def _continuation(command: SearchCommand, begun: Mapping[str, Any] | None) -> SearchCommand:
+    """The rest of a command that a process before this one has ``begun``, if there was one."""
     if begun is None:
         return command
-    # The study is there, and has what was enqueued.
+    # The study exists, with the enqueued trials.
     tuner = {name: value for name, value in command.tuner.items() if name != "overwrite"}
     search = {**command.search, "n_trials": begun["n_trials"]}
     return replace(command, tuner=tuner, search=search, enqueue=None)
 
 
 def _stuck(
-    command: SearchCommand, again: Restart, view: LiveView, text: str, can_go_on: bool
+    command: SearchCommand, again: Restart, view: LiveView, text: str, can_continue: bool
 ) -> None:
     """Continue the search in a new process, because this one is stuck; or end this process.
 
-    ``can_go_on``: whether a new process would not get stuck in the same way. Where this process
-    belongs to another program, Failed is raised instead.
+    ``can_continue``: whether a new process would not get stuck in the same way. If this process
+    belongs to another program, raise CommandFailed instead.
     """
     view.close()
-    if can_go_on and again.possible:
-        output.say(f"{text}; going on in a new process")
+    if can_continue and again.possible:
+        output.say(f"{text}; continuing in a new process")
         again.now()
     resume = studies.command("resume", command.study, command.storage)
-    text = f"{text}; what has ended is kept. Go on with:\n  {resume}"
+    text = f"{text}; finished trials are kept. Resume with:\n  {resume}"
     if restart.own:
         restart.end(text)
     raise output.CommandFailed(text)
@@ -102,8 +104,8 @@ def prepare(
     user = user_file.load(command.path, command.function)
     if command.digest is not None and user.digest != command.digest:
         view.note(
-            f"{command.path.name} has changed since study {command.study!r} began; it goes on as "
-            "long as build(hp) declares the same hyperparameters"
+            f"{command.path.name} has changed since study {command.study!r} began; the search "
+            "continues as long as build(hp) declares the same hyperparameters"
         )
     if command.tuner.get("executor") == "ray":
         from paceline.executor.ray.session import on_cpu
@@ -154,7 +156,7 @@ def prepare(
     )
     if starts:
         tuner.enqueue(starts)
-    goes_on, left = restart.inherited()
+    continues, left = restart.inherited()
     now = datetime.now().astimezone()
     return tuner, {
         "x": data.x,
@@ -162,15 +164,15 @@ def prepare(
         **({} if data.sample_weight is None else {"sample_weight": data.sample_weight}),
         **validation,
         **command.search,
-        # Worked out after loading, so that the time for loading counts towards a deadline.
+        # Computed after loading, so that the time for loading counts towards a deadline.
         "timeout": (
-            left if goes_on else arguments.seconds_to_run(command.timeout, command.deadline, now)
+            left if continues else arguments.seconds_to_run(command.timeout, command.deadline, now)
         ),
     }
 
 
 def _find_devices(view: LiveView) -> None:
-    """Have JAX choose its devices; done after the user's file has run, which may choose too."""
+    """Let JAX choose its devices, after the user's file has run, which may choose some itself."""
     if os.environ.get("KERAS_BACKEND") != "jax":
         return  # the model trains in another framework: JAX must not claim the device
     view.status("finding the devices")
@@ -186,15 +188,15 @@ def load_data(
     target: str | None = None,
     validation_split: float | None = None,
 ) -> datasets.Dataset:
-    """Load what ``--data`` names, or else call ``data()`` of the user's file."""
+    """Load what ``--data`` names, or call ``data()`` of the user's file."""
     if spec is not None:
         return datasets.load(spec, target=target, validation_split=validation_split)
     if target is not None:
-        raise UsageError(f"--target {target!r}: it is of a table; give --data FILE.csv too")
+        raise UsageError(f"--target {target!r} needs a table. Use it with --data FILE.csv.")
     if user.data is None:
         raise UsageError(
-            f"{user.path.name} has no data(), and --data is not given; write `def data()` that "
-            f"returns (x, y), (x_val, y_val), or give --data {datasets.FORMS}"
+            f"{user.path.name} has no data(), and --data is missing. Write `def data()` that "
+            f"returns (x, y), (x_val, y_val), or use --data {datasets.FORMS}."
         )
     try:
         return datasets.from_function(user.data, user.path.name, validation_split=validation_split)
@@ -206,22 +208,22 @@ def load_data(
         ) from error
 
 
-def how_to_go_on(found: Mapping[str, Any], command: SearchCommand) -> str:
+def how_to_resume(found: Mapping[str, Any], command: SearchCommand) -> str:
     """Return what to run after an interrupt; ``found`` is empty before the search began."""
     counts = found.get("n_trials")
     if counts is None:
         return "interrupted before the search began; nothing was written"
     kept = _finished(counts)
     resume = studies.command("resume", command.study, command.storage)
-    # The search has said that it stops, and with how many trials under way. The command is on a
-    # line of its own, so that it can be copied from a narrow terminal.
-    return f"{kept:,} finished trials are kept. Go on with:\n  {resume}"
+    # The search has printed how many trials are unfinished. The command is on its own line, so that
+    # it can be copied from a narrow terminal.
+    return f"{kept:,} finished trials are kept. Resume with:\n  {resume}"
 
 
 def next_steps(
     command: SearchCommand, call: Mapping[str, Any], result: Mapping[str, Any]
 ) -> summary.Steps:
-    """Return commands that are of use after a search, and what each does.
+    """Return commands that are useful after a search, and what each does.
 
     ``call`` has the arguments of ``Tuner.search``; ``result`` is the summary.
     """
@@ -243,24 +245,24 @@ def next_steps(
         ]
     steps += [(line("trials"), "every trial"), (line("report"), "a page of figures")]
     if rule := summary.rule_of(result):
-        steps.append((line("resume", f"--{rule.replace('_', '-')}", "none"), "go on without it"))
+        steps.append((line("resume", f"--{rule.replace('_', '-')}", "none"), "continue without it"))
         return steps
     counts = result["n_trials"]
     total = call.get("n_trials")
-    under_way = counts.get("running", 0)
+    unfinished = counts.get("running", 0)
     sampler = (result.get("sampler") or {}).get("name", command.tuner.get("sampler"))
     short = isinstance(total, int) and _finished(counts) < total
     # A search that had time and still ended before its last trial has tried every configuration. A
-    # grid comes to an end too. In both cases "32 more trials" would find nothing to try.
-    cut_off = under_way > 0 or call.get("timeout") is not None
+    # grid ends, too. In both cases "32 more trials" would find nothing to try.
+    cut_off = unfinished > 0 or call.get("timeout") is not None
     if short and cut_off:
-        steps.append((line("resume"), f"go on to {total:,} trials"))
+        steps.append((line("resume"), f"continue to {total:,} trials"))
         return steps
     if total is None and cut_off:  # only time has ended it
         steps.append((line("resume", "--timeout", f"{call['timeout']:.0f}s"), "as long again"))
         return steps
-    if under_way:  # the study knows what "+8" came to
-        steps.append((line("resume"), f"go on with {formats.count(under_way, 'trial')} under way"))
+    if unfinished:  # the study knows the total that "+8" gave
+        steps.append((line("resume"), f"continue {formats.count(unfinished, 'unfinished trial')}"))
     if cut_off or not (short or sampler == "grid"):
         steps.append((line("resume", "--trials", "+32"), "32 more trials"))
     return steps

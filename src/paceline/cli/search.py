@@ -1,6 +1,6 @@
 """``paceline search``, ``resume`` and ``reproduce``."""
 
-# Annotations are no strings here: Typer would compile those of all options, at each start.
+# Annotations are objects here: Typer would compile strings for all options at each start.
 
 import inspect
 import os
@@ -34,10 +34,10 @@ from paceline.cli.options import (
 )
 from paceline.errors import UsageError
 
-#: Trials of a study and epochs of a trial, where nobody says.
+#: Trials of a study and epochs of a trial, by default.
 _TRIALS, _EPOCHS = 32, 10
-#: Options that ``Tuner`` takes as they are, those that are handed on only if they are not the
-#: default, and such options that ``Tuner.search`` takes.
+#: Options that ``Tuner`` always gets, options that it gets only if they are not the default, and
+#: such options of ``Tuner.search``.
 _OF_TUNER = ("sampler", "seed", "parallel_trials", "plan", "share_widths", "mesh", "precision")
 _MORE_OF_TUNER = ("executor", "trackers", "keep_best", "warm_start_from", "overwrite")
 _MORE_OF_SEARCH = ("repeats", "folds", "trial_timeout", "enqueue_defaults")
@@ -54,13 +54,14 @@ def search(
         int | None, count_option(help="Epochs of each trial.", show_default="10")
     ] = None,
     batch_size: Annotated[
-        int | None, count_option(help="Examples in a step.", show_default="32")
+        int | None, count_option(help="Examples per step.", show_default="32")
     ] = None,
     objective: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[max:|min:]NAME",
-            help="Metric to optimise; more: others, params, flops, bytes, latency.",
+            help="Metric to optimize. For several objectives, repeat the option with other "
+            "metrics, params, flops, bytes or latency.",
             show_default="val_ and the model's first metric, or val_loss",
         ),
     ] = None,
@@ -72,31 +73,32 @@ def search(
         str | None,
         typer.Option(
             metavar="NAME",
-            show_default="auto where time ends the search, else none",
+            show_default="auto if time ends the search, else none",
             help="auto, none, median, percentile[:P], hyperband, threshold:VALUE, "
             "patience[:EPOCHS], asha[:MIN_EPOCHS[:FACTOR]], pbt[:EPOCHS[:FRACTION]] or, with "
             "repeats or folds, wilcoxon[:P].",
         ),
     ] = None,
     repeats: Annotated[
-        int, count_option(help="Train each trial from so many seeds; the mean counts.")
+        int,
+        count_option(help="Train each configuration with N different seeds and use the mean."),
     ] = 1,
     folds: Annotated[
         int | None,
         typer.Option(
             metavar="K",
-            help="Cross-validate each trial on K folds of the training data; the mean counts.",
+            help="Cross-validate each trial on K folds of the training data and use the mean.",
             show_default="none",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Everything random follows from it.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of everything random.")] = 0,
     timeout: Timeout = None,
     deadline: Deadline = None,
     budget: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Spend this time, on as many trials as it allows: 40m.",
+            help="Total time for the search: 40m. Paceline chooses how many trials fit.",
             show_default="none",
         ),
     ] = None,
@@ -122,7 +124,7 @@ def search(
             "--warm-start-from",
             metavar="STUDY",
             help="An earlier study that tpe and cmaes learn from: its name, its folder, or a "
-            "storage URL#NAME; only read, and not counted. May be given several times.",
+            "storage URL#NAME. It stays as it is. You may repeat the option.",
             show_default="none",
         ),
     ] = None,
@@ -132,12 +134,14 @@ def search(
     ] = None,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Begin the study anew, instead of what is there of it."),
+        typer.Option("--overwrite", help="Start over, replacing the existing study."),
     ] = False,
     storage: Storage = None,
     parallel_trials: Annotated[
         Any,
-        typer.Option(metavar="N|auto", parser=arguments.slot_count, help="Trials trained at once."),
+        typer.Option(
+            metavar="N|auto", parser=arguments.slot_count, help="Trials to train at once."
+        ),
     ] = "auto",
     plan: Annotated[
         str, typer.Option(metavar="NAME", help="auto, vectorized, looped or sequential.")
@@ -147,7 +151,8 @@ def search(
         typer.Option(
             metavar="yes|no|auto",
             parser=arguments.yes_or_no,
-            help="Whether trials whose layers differ in width share a program; auto: if it pays.",
+            help="Whether trials with layers of different widths share one program; auto: if it "
+            "is faster.",
         ),
     ] = "auto",
     executor: Annotated[
@@ -160,8 +165,8 @@ def search(
         str,
         typer.Option(
             metavar="N|TxD|auto",
-            help="Devices: N, or T that trials are spread over times D that batches are split "
-            "over.",
+            help="Devices to use: N, or TxD to spread trials over T groups of D devices that "
+            "split each batch.",
         ),
     ] = "auto",
     precision: Precision = None,
@@ -169,7 +174,9 @@ def search(
     keep_best: Annotated[
         int,
         typer.Option(
-            metavar="N", min=1, help="Save the models of the N best trials; `ensemble` joins them."
+            metavar="N",
+            min=1,
+            help="Save the models of the N best trials, which `ensemble` can combine.",
         ),
     ] = 1,
     constraint: Annotated[
@@ -177,15 +184,15 @@ def search(
         typer.Option(
             "--constraint",
             metavar="BOUND",
-            help="Train only models that satisfy it: 'params<=200000', 'trainable_params<1e6'; may "
-            "be given several times.",
+            help="Train only models within this bound: 'params<=200000', 'trainable_params<1e6'. "
+            "You may repeat the option.",
             show_default="the constraints of the file",
         ),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Search for the best configuration of a model; an existing study goes on."""
+    """Search for the best configuration of a model, or continue an existing study."""
     options = dict(locals())  # before anything else has a name
     wall.take_process()
     from paceline.cli import user_file
@@ -202,15 +209,15 @@ def search(
 
         if isinstance(check_pruner(pruner), PBT) and budget is not None:
             raise UsageError(
-                f"--budget {budget}: it begins any number of trials, and those of --pruner "
-                f"{pruner} are a population of fixed size; give --trials and --timeout instead"
+                f"--budget {budget} cannot be used with --pruner {pruner}, which trains a "
+                "population of fixed size. Use --trials and --timeout instead."
             )
     if constraint:
         from paceline.tuner.arguments.constraints import of_command
 
         of_command(constraint)
     if folds is not None and folds < 2:
-        raise UsageError(f"--folds {folds}: give a whole number of at least 2")
+        raise UsageError(f"--folds must be an integer of at least 2, got {folds}.")
     run(
         SearchCommand(
             path=user_file.find(path),
@@ -248,13 +255,13 @@ def _check_budget(budget: str, others: dict[str, Any]) -> None:
     for option, value in others.items():
         if value is not None:
             raise UsageError(
-                f"--budget {budget}: it ends the search, whatever the number of trials; leave out "
-                f"{option}"
+                f"--budget {budget} chooses when the search ends, so it cannot be used with "
+                f"{option}. Leave one of them out."
             )
 
 
 def _changed(options: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the options of ``search`` that are not as it declares them: only these are handed on.
+    """Return the options of ``search`` that are not the default; the tuner gets only these.
 
     A study remembers some of them, and the tuner has the same defaults.
     """
@@ -272,7 +279,9 @@ def resume(
     continue_best: Annotated[
         int | None,
         count_option(
-            metavar="K", help="First have the best K trials go on to --epochs.", show_default="none"
+            metavar="K",
+            help="First train the best K trials further, up to --epochs.",
+            show_default="none",
         ),
     ] = None,
     timeout: Timeout = None,
@@ -294,14 +303,14 @@ def resume(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Go on with a study where it stopped."""
+    """Resume a study where it stopped."""
     wall.take_process()
     from paceline.cli.running import run
     from paceline.cli.search_command import command_of
 
     if continue_best is not None and epochs is None:
         raise UsageError(
-            f"--continue-best {continue_best}: give --epochs N too, up to which these trials train"
+            f"--continue-best {continue_best} needs --epochs N, the epochs to train up to."
         )
     command = command_of(study, storage, as_json=as_json, quiet=quiet)
     changes = {
@@ -333,12 +342,12 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 @output.exit_codes()
 def reproduce(
     study: StudyName,
-    trial: Annotated[int, typer.Argument(metavar="TRIAL", min=0, help="The trial's number.")],
+    trial: Annotated[int, typer.Argument(metavar="TRIAL", min=0, help="Number of the trial.")],
     storage: Storage = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a trial again, alone, and show how it differs from its record."""
+    """Train a trial again, alone, and compare the result with the record."""
     restart.take_large_pages()
     from paceline.cli.running import prepare
     from paceline.cli.search_command import command_of

@@ -1,4 +1,4 @@
-"""What a search on the command line consists of, read from its options or from a study."""
+"""A search on the command line, read from its options or from a study."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from paceline.cli import studies
 from paceline.errors import StudyError, UsageError
 
-#: Arguments of ``Tuner`` that a study remembers with where it came from.
+#: Arguments of ``Tuner`` that a study remembers as part of its origin.
 OF_ORIGIN = ("executor", "keep_best")
 
 
 @dataclass(frozen=True)
 class SearchCommand:
-    """A search that the command line is to run, for ``search`` or for ``resume``."""
+    """A search that the command line runs, for ``search`` or for ``resume``."""
 
     path: Path  # the user's file
     function: str  # builds the model in that file
@@ -45,20 +45,20 @@ def command_of(
     origin = _origin(meta)
     if origin is None:
         raise StudyError(
-            f"study {study!r} was not made by `paceline search`, so its model is not known here; "
-            "call search again in the notebook or script it came from, with the same study name"
+            f"study {study!r} was not made by `paceline search`, so its model is unknown here. "
+            "Call search again in its notebook or script, with the same study name."
         )
     path = Path(origin["file"])
     if path.resolve().is_relative_to(studies.DIRECTORY.resolve()):
         raise StudyError(
-            f"study {study!r} says that it came from {path}, which lies among the studies: whoever "
-            "made the study may have put it there, and it would be run. Move it elsewhere if you "
-            f"trust it, and run `paceline search FILE.py --study {study}`"
+            f"study {study!r} names {path} as its model, a file in the folder of the studies. "
+            "It may come from the author of the study, and resuming would run it. If you trust "
+            f"it, move it elsewhere and run `paceline search FILE.py --study {study}`."
         )
     if not path.exists():
         raise UsageError(
-            f"study {study!r} came from {path}, which is gone; put the file back, or run "
-            f"`paceline search NEW_FILE.py --study {study}`"
+            f"the model of study {study!r} is missing: {path}. Put the file back, or run "
+            f"`paceline search NEW_FILE.py --study {study}`."
         )
     return SearchCommand(
         path=path,
@@ -111,9 +111,9 @@ def _tuner_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
     }
     if meta.get("pruner_reason"):
         stored_arguments["pruner"] = "auto"
-    if meta.get("sampler_reason"):  # which the study keeps as well
+    if meta.get("sampler_reason"):
         stored_arguments["sampler"] = "auto"
-    if mesh := meta.get("mesh"):  # devices, and those that split batches where that was said
+    if mesh := meta.get("mesh"):  # devices; devices that split each batch, or None
         stored_arguments["mesh"] = tuple(mesh) if mesh[1] is not None else mesh[0]
     objective: Any = {"objective": meta.get("objective"), "direction": meta.get("direction")}
     if names := meta.get("objectives"):

@@ -1,7 +1,7 @@
-"""``paceline enqueue``, ``stop`` and ``pause``: steer a study, whether a search of it runs or not.
+"""``paceline enqueue``, ``stop`` and ``pause``: steer the running or the next search on a study.
 
-They write to the study's storage, where the search that runs looks for it between two epochs, in
-whatever process it is, and the next one when it begins.
+They write to the study's storage. A running search reads it between two epochs, in any process. The
+next search reads it when it begins.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ def enqueue(
     study: StudyName,
     values: Annotated[
         list[str],
-        typer.Argument(metavar="NAME=VALUE...", help="Hyperparameters; the sampler chooses more."),
+        typer.Argument(
+            metavar="NAME=VALUE...", help="Hyperparameters. The sampler chooses others."
+        ),
     ],
     storage: Storage = None,
 ) -> None:
-    """Add a trial with given values, to be trained next."""
+    """Add a trial with these values, to be trained next."""
     from paceline.study.sharing import requests
 
     _, store, found = _opened(study, storage)
     number = requests.enqueue(store, found, study, _parsed(values))
     terminal.print_result(
-        f"trial {number} waits: the search that runs trains it next, or the next search of "
-        f"{study} does"
+        f"trial {number} is queued. The running search, or the next one on {study}, trains it next."
     )
 
 
@@ -45,11 +46,11 @@ def stop(
     study: StudyName,
     trial: Annotated[
         int | None,
-        typer.Argument(metavar="[TRIAL]", min=0, help="Stop this trial alone, as pruned."),
+        typer.Argument(metavar="[TRIAL]", min=0, help="Stop only this trial, as pruned."),
     ] = None,
     storage: Storage = None,
 ) -> None:
-    """Stop the search of a study as Ctrl-C does, or one trial of it."""
+    """Stop the search on a study as Ctrl-C does, or one of its trials."""
     from paceline.study.sharing import requests
 
     view, store, found = _opened(study, storage)
@@ -57,19 +58,19 @@ def stop(
         view.check_searched()
         requests.ask(store, found, "stop")
         terminal.print_result(
-            f"the search of {study} stops after this epoch; `paceline resume {study}` goes on"
+            f"the search on {study} stops after this epoch; `paceline resume {study}` resumes it"
         )
         return
     requests.stop_trial(store, found, study, trial, "stopped by `paceline stop`")
-    terminal.print_result(f"trial {trial} of {study} is pruned; it ends after this epoch")
+    terminal.print_result(f"trial {trial} of {study} is pruned after this epoch")
 
 
 @terminal.exit_codes()
 def pause(study: StudyName, storage: Storage = None) -> None:
-    """Pause a study: its search waits, and so does one that begins later."""
+    """Pause the running search, and any search that you start later, until `unpause`."""
     _ask(study, storage, "pause")
     terminal.print_result(
-        f"{study} is paused after this epoch; `paceline unpause {study}` continues it"
+        f"{study} pauses after this epoch; `paceline unpause {study}` continues it"
     )
 
 
@@ -88,7 +89,7 @@ def _ask(study: str, storage: str | None, what: Literal["pause", "continue"]) ->
 
 
 def _opened(study: str, storage: str | None) -> tuple[StudyView, StudyStorage, int]:
-    """Return what is stored of a study, the storage that holds it, and the storage's id of it."""
+    """Return a stored study, its storage, and its id in the storage."""
     from paceline.cli import studies
     from paceline.study.storage.storage import StudyStorage
 
@@ -96,22 +97,24 @@ def _opened(study: str, storage: str | None) -> tuple[StudyView, StudyStorage, i
     store = StudyStorage.of(storage, study, studies.DIRECTORY)
     found = store.find(study)
     if found is None:
-        raise StudyError(f"there is no study {study!r} any more")
+        raise StudyError(f"study {study!r} no longer exists")
     return view, store, found
 
 
 def _parsed(words: list[str]) -> dict[str, Any]:
-    """Return name -> value of words such as ``lr=1e-3``; what is no JSON value is text."""
+    """Return name -> value of words such as ``lr=1e-3``; a value that is not JSON is text."""
     found: dict[str, Any] = {}
     for word in words:
         name, sign, text = word.partition("=")
         if "," in text and "=" in text:
             raise UsageError(
-                f"enqueue: {word!r} holds several values; put blanks between them, as in "
+                f"enqueue: {word!r} holds several values. Put spaces between them: "
                 f"{word.replace(',', ' ')}"
             )
         if not name or not sign:
-            raise UsageError(f"enqueue: {word!r} is no NAME=VALUE; give such as lr=1e-3 units=64")
+            raise UsageError(
+                f"enqueue: values must be NAME=VALUE, such as lr=1e-3 units=64, got {word!r}."
+            )
         try:
             value = json.loads(text)
         except ValueError:

@@ -1,7 +1,6 @@
-"""The studies that commands are about: ``paceline list`` and ``delete``, and what all commands "
-"need.
+"""``paceline list`` and ``delete``, and functions of all commands that read a study.
 
-The latter open a study to read it, and say what to run next.
+These functions open a study, and name the command to run next.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ def open_study(name: str, storage: str | None) -> StudyView:
         there = [path.parent.name for path in journals(DIRECTORY)]
         hint = f"; {DIRECTORY} has {', '.join(there)}" if there else ""
         raise StudyError(
-            f"there is no study {name!r} {where}{hint}. `paceline search` makes one; --storage "
-            "names another place to look"
+            f"there is no study {name!r} {where}{hint}. `paceline search` makes one. To look in "
+            "another storage, use --storage."
         )
     return study
 
@@ -67,7 +66,7 @@ def command(name: str, study: str, storage: str | None, *more: str) -> str:
         given = []
     else:
         given = ["--storage", "URL" if label(storage) != storage else storage]
-    if study.startswith("-"):  # else it would be taken for an option
+    if study.startswith("-"):  # without ``--`` it would be read as an option
         words = [name, *more, *given, "--", study]
     else:
         words = [name, study, *more, *given]
@@ -75,7 +74,7 @@ def command(name: str, study: str, storage: str | None, *more: str) -> str:
 
 
 def _program() -> list[str]:
-    """The words by which this command was called: it may not be on the path."""
+    """The words that called this command, which may not be on the path."""
     here = Path(__file__).resolve().parents[1] / "__main__.py"
     if sys.argv and Path(sys.argv[0]).resolve() == here:
         return [sys.orig_argv[0], "-m", "paceline"]
@@ -111,11 +110,11 @@ def list_studies(
 @terminal.exit_codes()
 def delete(
     study: StudyName,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
     directory: Directory = DIRECTORY,
     storage: Storage = None,
 ) -> None:
-    """Delete a study: its folder, and with --storage what that storage holds of it."""
+    """Delete a study: its folder and, with --storage, its trials in that storage."""
     from paceline.study.storage.removal import Removal
 
     found = Removal.of(study, storage, directory)
@@ -127,8 +126,8 @@ def delete(
     if found.store is not None:
         parts.append(f"its trials in {found.store.label}")
     what = formats.visible(" and ".join(parts))
-    if not yes and not _agrees(f"Remove {what}? There is no way back."):
-        raise terminal.CommandFailed("nothing was removed; --yes removes without asking")
+    if not yes and not _agrees(f"Remove {what}? This cannot be undone."):
+        raise terminal.CommandFailed("nothing was removed; use --yes to remove without asking")
     found.carry_out(note=terminal.say)
     terminal.print_result(f"removed {what}")
 
@@ -190,7 +189,7 @@ def _table(records: list[dict[str, Any]]) -> str:
     states = ["complete", "pruned", "failed"]
     if any(record["n_trials"].get("rejected") for record in records):
         states.append("rejected")
-    for heading in ("trials", *map(formats.state, states), "under way", "best"):
+    for heading in ("trials", *map(formats.state, states), "unfinished", "best"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("search", no_wrap=True)
     table.add_column("objective", overflow="fold")
@@ -212,5 +211,5 @@ def _table(records: list[dict[str, Any]]) -> str:
 
 
 def _shown(name: str) -> str:
-    """Return a name that may be a stranger's on one line."""
+    """Return a name that may come from a stranger, on one line."""
     return formats.visible(name).replace("\n", " ").replace("\t", " ")

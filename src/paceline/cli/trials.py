@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from paceline.study.trials.trial import Trial
     from paceline.study.view import StudyView
 
-ROWS = 50  # of a table, unless more are asked for
+ROWS = 50  # of a table, by default
 
 
 @terminal.exit_codes()
@@ -29,7 +29,9 @@ def trials(
     where: Annotated[
         str | None,
         typer.Option(
-            "--where", metavar="CONDITION", help='Only these: "lr<1e-3 and state=complete".'
+            "--where",
+            metavar="CONDITION",
+            help='Print only matching trials: "lr<1e-3 and state=complete".',
         ),
     ] = None,
     sort: Annotated[
@@ -37,14 +39,19 @@ def trials(
         typer.Option(
             "--sort",
             metavar="COLUMN",
-            help="In this order; value: the best first.",
+            help="Sort by this column; value: the best first.",
             show_default="number",
         ),
     ] = None,
-    reverse: Annotated[bool, typer.Option("--reverse", help="Turn the order round.")] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
     top: Annotated[
         int | None,
-        typer.Option("--top", metavar="N", min=1, help="The first N; without --sort the best N."),
+        typer.Option(
+            "--top",
+            metavar="N",
+            min=1,
+            help="Print the first N; without --sort, the best N.",
+        ),
     ] = None,
     limit: Annotated[
         int | None,
@@ -52,7 +59,7 @@ def trials(
             "--limit",
             metavar="N",
             min=1,
-            help="Print N trials, from the first on.",
+            help="Print at most N trials.",
             show_default="50; all with --csv or --json",
         ),
     ] = None,
@@ -63,7 +70,7 @@ def trials(
 
     limit = arguments.row_limit(top=top, limit=limit, every=every)
     if as_csv and as_json:
-        raise UsageError("--csv and --json exclude each other; give one")
+        raise UsageError("--csv and --json exclude each other. Use one of them.")
     view = studies.open_study(study, storage)
     if limit is None:
         limit = 0 if as_csv or as_json else ROWS
@@ -95,13 +102,13 @@ def _trials_text(
     marked = {best.number} if best is not None else set[int]()
     if study.several:
         marked = {trial.number for trial in study.trials.front}
-    lines = [f"none of the {len(study.trials):,} trials is like that"]
+    lines = [f"none of the {len(study.trials):,} trials matches"]
     if shown or not study.trials:
         text = tables.trials_table(shown, best=marked, width=width, objectives=study.objectives)
         lines = [text.removesuffix("\n"), *_failures(shown)]
     if any(trial.state == "pruned" for trial in shown):
         lines.append("pruned: stopped early")
-    lines += _under_way(study, shown)
+    lines += _unfinished(study, shown)
     if study.several and marked:
         n_shown = sum(trial.number in marked for trial in shown)
         more = f"; {len(marked) - n_shown:,} more" if n_shown < len(marked) else ""
@@ -116,9 +123,9 @@ def _trials_text(
     return "\n".join(lines)
 
 
-def _under_way(study: StudyView, trials: Sequence[Trial]) -> list[str]:
-    """Say what has become of trials that are neither trained now nor ended."""
-    from paceline.study.trials.trial import UNDER_WAY  # as late as all that reads a study
+def _unfinished(study: StudyView, trials: Sequence[Trial]) -> list[str]:
+    """Explain unfinished trials that no search trains now."""
+    from paceline.study.trials.trial import UNDER_WAY  # not loaded by --help
 
     if not any(trial.state in UNDER_WAY for trial in trials):
         return []
@@ -126,8 +133,8 @@ def _under_way(study: StudyView, trials: Sequence[Trial]) -> list[str]:
         return [f"the study is paused: `paceline unpause {study.name}` continues it"]
     if study.searched is False:
         return [
-            "running: under way when the search ended; "
-            f"`paceline resume {study.name}` goes on with such trials"
+            "running: unfinished when the search stopped; "
+            f"`paceline resume {study.name}` continues such trials"
         ]
     return []
 
@@ -160,12 +167,12 @@ def best(study: StudyName, storage: Storage = None, as_json: Json = False) -> No
 
 
 def best_trial(study: StudyView, storage: str | None) -> Trial:
-    """Return the best trial, or one on the Pareto front; the storage is for the error's advice."""
+    """Return the best trial, or one on the Pareto front; the error's advice names the storage."""
     best = study.best
     if best is None:
         resume = studies.command("resume", study.name, storage)
         some = any(trial.value is not None and trial.violates for trial in study.trials)
         lacks = "a value that violates no constraint" if some else "been validated for an epoch yet"
         n = formats.count(len(study.trials), "trial")
-        raise StudyError(f"study {study.name!r}: none of {n} has {lacks}; go on with: {resume}")
+        raise StudyError(f"study {study.name!r}: none of {n} has {lacks}. Resume with: {resume}")
     return best

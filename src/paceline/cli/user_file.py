@@ -17,7 +17,7 @@ from typing import Any
 from paceline.errors import UsageError, missing, with_keras_3
 
 DEFAULT_FUNCTION = "build"
-#: What a user's file defines beside a build.
+#: Names in a user's file that build no model.
 _NO_BUILDS = ("data", "constraints")
 
 
@@ -36,7 +36,7 @@ class UserFile:
 def split_target(target: str) -> tuple[Path, str]:
     """Split ``FILE.py`` or ``FILE.py:NAME`` into the path and the name (``build`` by default).
 
-    A colon that no Python name follows belongs to the path, as in the paths of Windows.
+    A colon without a Python name after it belongs to the path, as in the paths of Windows.
     """
     path, colon, name = target.rpartition(":")
     if colon and name.isidentifier():
@@ -49,17 +49,15 @@ def find(path: Path) -> Path:
     try:
         path.stat()
     except FileNotFoundError:
+        raise UsageError(f"{path}: no such file. Name the Python file with build(hp).") from None
+    except OSError as error:  # the name is too long, or a folder above it cannot be read
         raise UsageError(
-            f"{path}: no such file; give the Python file that holds build(hp)"
+            f"{path}: {error.strerror}. Name the Python file with build(hp)."
         ) from None
-    except OSError as error:  # the name is too long, or a folder above it is shut
-        raise UsageError(f"{path}: {error.strerror}; give the Python file") from None
     if path.is_dir():
-        raise UsageError(f"{path} is a folder; give the Python file in it that holds build(hp)")
+        raise UsageError(f"{path} is a folder. Name the Python file with build(hp).")
     if path.suffix != ".py":
-        raise UsageError(
-            f"{path}: the model's file must end in .py; found {path.suffix or 'no ending'}"
-        )
+        raise UsageError(f"the model's file must end in .py, got {path}.")
     return path.resolve()
 
 
@@ -70,11 +68,11 @@ def file_digest(path: Path) -> str:
 
 
 def load(path: Path, function: str = DEFAULT_FUNCTION) -> UserFile:
-    """Import a user's file, and find in it what builds the model.
+    """Import a user's file, and find its function or HyperModel.
 
-    The folder of the file is put in front of ``sys.path``, as ``python FILE.py`` does, so that the
-    file can import its neighbours. ``function`` names a function of ``hp``, a HyperModel, or a
-    HyperModel class that takes no arguments.
+    The folder of the file becomes the first entry of ``sys.path``, as with ``python FILE.py``, so
+    that the file can import its neighbors. ``function`` names a function of ``hp``, a HyperModel,
+    or a HyperModel class that takes no arguments.
     """
     path = find(path)
     digest = file_digest(path)
@@ -107,22 +105,22 @@ def _import(path: Path) -> ModuleType:
         if told is not None:
             raise told from error
         raise UsageError(
-            f"{path.name} could not be imported: {describe(error, path)}; run `python {path.name}` "
-            "to see the whole traceback"
+            f"{path.name} could not be imported: {describe(error, path)}. To see the whole "
+            f"traceback, run `python {path.name}`."
         ) from error
     except SystemExit as error:
         del sys.modules[name]
         raise UsageError(
-            f"{path.name} calls sys.exit({error.code!r}) when imported; put what should only run "
-            'as a script under `if __name__ == "__main__":`'
+            f"{path.name} calls sys.exit({error.code!r}) when imported. Put code of the script "
+            'under `if __name__ == "__main__":`.'
         ) from error
     return module
 
 
 def _module_name(path: Path) -> str:
     # A saved model names the module of its custom layers. If that name is the stem of this file,
-    # anyone who imports the file can load the model. A module of that name that is loaded already
-    # must not be replaced.
+    # anyone who imports the file can load the model. A loaded module of that name must not be
+    # replaced.
     stem = path.stem
     taken = sys.modules.get(stem)
     mine = taken is not None and getattr(taken, "__file__", None) == str(path)
@@ -135,20 +133,20 @@ def _pick_build(module: ModuleType, path: Path, function: str) -> Any:
     found = getattr(module, function, None)
     if found is None:
         there = [name for name, value in vars(module).items() if _defined_here(value, module)]
-        hint = f"; it defines {', '.join(there)}" if there else ""
-        ways = f"write `def {function}(hp)` that returns a compiled keras.Model"
+        hint = f", only {', '.join(there)}" if there else ""
+        ways = f"Write `def {function}(hp)` that returns a compiled keras.Model"
         builds = [name for name in there if name not in _NO_BUILDS]
         if builds:
             like = difflib.get_close_matches(function, builds, n=1) or builds
-            ways += f", or name another: {path.name}:{like[0]}"
-        raise UsageError(f"{path.name} has no {function!r}{hint}; {ways}")
+            ways += f", or name another function: {path.name}:{like[0]}"
+        raise UsageError(f"{path.name} has no {function!r}{hint}. {ways}.")
     if inspect.isclass(found) and callable(getattr(found, "build", None)):
         return _made(found, path)
     if callable(found) or callable(getattr(found, "build", None)):
         return found
     raise UsageError(
-        f"{path.name}: {function!r} is {type(found).__name__} {found!r}, not a function of hp; "
-        f"write `def {function}(hp)` that returns a compiled keras.Model"
+        f"{path.name}: {function!r} must be a function of hp, got {type(found).__name__} "
+        f"{found!r}. Write `def {function}(hp)` that returns a compiled keras.Model."
     )
 
 
@@ -158,8 +156,8 @@ def _made(hypermodel: type, path: Path) -> Any:
     except (Exception, SystemExit) as error:
         name = hypermodel.__name__
         raise UsageError(
-            f"{path.name}: {name}() raised {describe(error, path)}; make the object in the file, "
-            f"`model = {name}(...)`, and give {path.name}:model"
+            f"{path.name}: {name}() raised {describe(error, path)}. Make the object in the file, "
+            f"`model = {name}(...)`, and use {path.name}:model."
         ) from error
 
 
@@ -172,8 +170,8 @@ def _pick_data(module: ModuleType, path: Path) -> Callable[[], Any] | None:
     if data is None or callable(data):
         return data
     raise UsageError(
-        f"{path.name}: 'data' is {type(data).__name__}, not a function; write `def data()` that "
-        "returns (x, y), (x_val, y_val)"
+        f"{path.name}: 'data' must be a function, got {type(data).__name__}. Write `def data()` "
+        "that returns (x, y), (x_val, y_val)."
     )
 
 

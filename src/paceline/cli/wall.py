@@ -1,8 +1,8 @@
-"""A search in a process of its own: whatever ends that process, the command goes on.
+"""A search in its own process: whatever ends that process, the command continues.
 
-The process that the user has started stays: it loads neither JAX nor Keras, waits for the one that
-trains, passes signals on to it, and starts another one where it has died. Both have the same
-terminal, folder, streams and group, so all that the search shows and asks is as if it were alone.
+The user's process loads neither JAX nor Keras. It waits for the process that trains, passes signals
+on to it, and starts another one if it dies. Both have the same terminal, folder, streams and group,
+so the search looks and asks as if it were alone.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from paceline.executor.wall.deaths import DeathRecord, OutOfMemoryKills, is_faul
 #: Environment variable of the process that trains: descriptors of its black box and of its
 #: connection, and the process that watches it.
 _VARIABLE = "PACELINE_WALL"
-#: Seconds that a signal takes to reach both processes, where it was sent to both.
+#: Seconds that a signal takes to reach both processes, if it was sent to both.
 _BOTH = 0.2
 #: Seconds between two looks at the process that trains.
 _LOOK = 1.0
 
 
 def take_process() -> None:
-    """Returns in the process that trains; this one waits for it, and then raises SystemExit.
+    """Returns in the process that trains; this process waits for it, and then raises SystemExit.
 
-    Where another program has called the command, and on systems without ``fork``, this process
-    trains itself. Raises CommandFailed where processes die again and again.
+    If another program has called the command, and on systems without ``fork``, this process trains
+    itself. Raises CommandFailed if processes die again and again.
     """
     can_watch = restart.own and may_watch()
     inherited = (_inherited() or _start()) if can_watch else None
@@ -45,17 +45,17 @@ def take_process() -> None:
         return
     box, connection = inherited
     BlackBox.current = box
-    # Each signal that this process hears, the other one hears of, too, and need not pass it on.
+    # Each signal that this process gets is reported to the other one, which need not pass it on.
     connection.setblocking(False)
     signal.set_wakeup_fd(connection.fileno(), warn_on_full_buffer=False)
     threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
 
 
 def _inherited() -> tuple[BlackBox, socket.socket] | None:
-    """What a process that trains was given by the one that watches it; None in others."""
+    """What a process that trains got from the one that watches it; None in other processes."""
     numbers = os.environ.get(_VARIABLE, "").split(",")
     if len(numbers) != 3 or numbers[2] != str(os.getppid()):
-        return None  # a process that the user's code has started may have the variable, too
+        return None  # a process of the user's code may have the variable, too
     box, connection = map(int, numbers[:2])
     for descriptor in (box, connection):
         os.set_inheritable(descriptor, False)
@@ -64,7 +64,7 @@ def _inherited() -> tuple[BlackBox, socket.socket] | None:
 
 
 def _end_with(connection: socket.socket) -> None:
-    """Ends this process as soon as the one that watches it has ended."""
+    """Ends this process as soon as the one that watches it ends."""
     try:
         select.select([connection], [], [])
         connection.recv(1)  # nothing is ever sent
@@ -76,9 +76,9 @@ def _end_with(connection: socket.socket) -> None:
 
 
 def _start() -> tuple[BlackBox, socket.socket] | None:
-    """Starts processes until one ends by itself; returns in these processes only.
+    """Starts processes until one ends without a fault; returns only in these processes.
 
-    None: no process can be started, and this one must train.
+    None: no process can be started, so this one must train.
     """
     box, kills = BlackBox(), OutOfMemoryKills()
     record = DeathRecord()
@@ -114,21 +114,21 @@ def _start() -> tuple[BlackBox, socket.socket] | None:
     parts = box.descriptor, theirs.fileno(), os.getppid()
     os.environ[_VARIABLE] = ",".join(map(str, parts))
     restart.kept = [*parts[:2]]
-    restart.take_large_pages(afresh=sys.platform == "darwin")
+    restart.take_large_pages(forked=sys.platform == "darwin")
     return BlackBox(box.descriptor), theirs
 
 
 def _hand_over(box: BlackBox, record: DeathRecord) -> None:
-    """Leaves what the next process must know."""
+    """Leaves the facts that the next process needs."""
     state = box.state()
     if "ends_at" in state:
-        restart.goes_on_until(state["ends_at"])
+        restart.continue_until(state["ends_at"])
     box.clear()
     box.deaths = record.to_json()
 
 
 def _exit_code(code: int, *, stopped: bool) -> int:
-    """The command's exit code by that of the process, which is negative after a signal."""
+    """The command's exit code for that of the process, which is negative after a signal."""
     if code >= 0:
         return code
     if stopped or -code in stop_signals():
@@ -138,7 +138,7 @@ def _exit_code(code: int, *, stopped: bool) -> int:
 
 
 def _mend_terminal() -> None:
-    """Shows the cursor, which a view that has died had hidden, below what the view has drawn."""
+    """Shows the cursor again, below the drawing of a view that hid it and died."""
     with suppress(OSError, ValueError):
         if sys.stderr.isatty():
             sys.stderr.write("\x1b[?25h\n")
@@ -147,7 +147,7 @@ def _mend_terminal() -> None:
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """A block in which signals that stop the command wait."""
+    """A block that delays signals that stop the command."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
     try:
         yield
@@ -156,10 +156,10 @@ def _signals_wait() -> Iterator[None]:
 
 
 class _Watch:
-    """Waits for a process, and passes signals on that it has not heard itself.
+    """Waits for a process, and passes on the signals that the process did not get itself.
 
-    Ctrl-C reaches both processes, and so does what is sent to their group; what is sent to one
-    process alone reaches that one. Handlers are set from the constructor on, until ``wait`` ends.
+    Ctrl-C and signals to the group reach both processes. A signal to one process reaches only that
+    one. Handlers are set from the constructor on, until ``wait`` ends.
     """
 
     def __init__(self, child: int, connection: socket.socket) -> None:
@@ -176,9 +176,9 @@ class _Watch:
             for number in (*hears, signal.SIGCHLD)
         }
         self.stopped = False  # whether somebody has asked the command to stop
-        self._due: tuple[float, int] | None = None  # when a signal is to be passed on, and which
-        self._is_gone = False  # whether the process has closed its end
-        self._theirs = 0.0  # when the process has last heard a signal
+        self._due: tuple[float, int] | None = None  # when to pass on a signal, and which
+        self._closed = False  # whether the process has closed its end
+        self._theirs = 0.0  # when the process last got a signal
 
     def wait(self) -> int:
         """The exit status of the process, as of ``subprocess``."""
@@ -200,7 +200,7 @@ class _Watch:
         now = time.monotonic()
         seconds = _LOOK if self._due is None else max(0.0, self._due[0] - now)
         ends = [self._wake, self._connection]
-        ready, _, _ = select.select(ends if not self._is_gone else [self._wake], [], [], seconds)
+        ready, _, _ = select.select(ends if not self._closed else [self._wake], [], [], seconds)
         now = time.monotonic()
         if self._wake in ready:
             for number in set(self._wake.recv(4096)) & self._stops:
@@ -220,7 +220,7 @@ class _Watch:
         with suppress(OSError):
             heard = self._connection.recv(4096)
         if not heard:
-            self._is_gone = True
+            self._closed = True
         elif set(heard) & {*map(int, stop_signals())}:
             self._theirs = now
             self.stopped = True

@@ -161,7 +161,7 @@ def trials_table(progress: Progress, width: int, room: int) -> Table:
         columns[name] = objective_cells(name, i, shown)
     at_state = len(columns) + 1
     columns["epoch"] = [f"{r.epoch} of {r.epochs}" if r.epochs else str(r.epoch) for r in shown]
-    words = {"running": "under way"} if progress.phase == "done" else {}
+    words = {"running": "unfinished"} if progress.phase == "done" else {}
     columns["state"] = [
         "best"
         if row.number == progress.best_number
@@ -253,7 +253,7 @@ def _count(progress: Progress, unit: str = " trials") -> str:
 
 def _others(progress: Progress, before: str, after: str) -> str:
     counts = {
-        "under way" if progress.phase == "done" else "running": progress.n_running,
+        "unfinished" if progress.phase == "done" else "running": progress.n_running,
         formats.state("pruned"): progress.n_pruned,
         "failed": progress.n_failed,
         "rejected": progress.n_rejected,

@@ -144,7 +144,7 @@ def _headline(summary: Mapping[str, Any]) -> str:
     counts = {state: count for state, count in summary["n_trials"].items() if count}
     total = sum(counts.values())
     # At the end of a search none runs any more; the next search continues the unfinished ones.
-    words = {state: formats.state(state) for state in counts} | {"running": "under way"}
+    words = {state: formats.state(state) for state in counts} | {"running": "unfinished"}
     states = ", ".join(f"{count:,} {words[state]}" for state, count in counts.items())
     text = f"{summary['study']}: {formats.count(total, 'trial')} ({states or 'none'})"
     seconds = summary.get("seconds", {})
