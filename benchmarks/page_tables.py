@@ -233,7 +233,7 @@ def objectives_table(report: dict[str, Any]) -> str:
         f"One cold run of each side on JAX, imports and compiling included, on {facts['cores']} "
         f"cores of {article(facts['cpu'])} at {commit_of(facts)}: "
         "[public_objectives.json]({results}/public_objectives.json)."
-        + (f" Beside it ran {facts['beside']}." if "beside" in facts else "")
+        + (f" At the same time, {facts['beside']} was running." if "beside" in facts else "")
         + (_BUSY if any(row["busy"] for row in report["entries"].values()) else ""),
     ]
     return "\n".join(lines)
