@@ -230,8 +230,8 @@ def paragraphs(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
     block: list[str] = []
     start = deepest = code = 0
     fenced = False
-    for number, line in enumerate([*lines, ""], 1):
-        line = line.removeprefix("> ")  # a quotation's lists are lists
+    # A list in a quotation is a list.
+    for number, line in enumerate([*(each.removeprefix("> ") for each in lines), ""], 1):
         text, depth = line.strip(), len(line) - len(line.lstrip())
         if text.startswith("```"):
             fenced = not fenced
