@@ -139,7 +139,7 @@ def measured(name: str, report: dict[str, Any]) -> str:
     runs = "One run" if rounds == {1} else f"The median of {max(rounds)} runs"
     return (
         f"{runs} of each, on {found['cores']} cores of {article(found['cpu'])} with Keras "
-        f"{versions['keras']} and JAX {versions['jax']}, at {commit_of(found)}: "
+        f"{versions['keras']} and JAX {versions['jax']}, at commit {commit_of(found)}: "
         f"[{name}.json]({{results}}/{name}.json)."
     )
 
@@ -179,7 +179,7 @@ def cluster_table(report: dict[str, Any]) -> str:
     lines += [
         "",
         f"A report takes {worst:.3f} ms of a core at most. {slots} trials train on each worker. "
-        f"Measured on {article(facts['cpu'])} at {commit_of(facts)}: "
+        f"Measured on {article(facts['cpu'])} at commit {commit_of(facts)}: "
         "[cluster.json]({results}/cluster.json).",
     ]
     return "\n".join(lines)
@@ -195,7 +195,7 @@ def nodes_table(report: dict[str, Any]) -> str:
         "",
         f"Two nodes train {report['ratio']:.2f} times what one trains. The search, Ray's head "
         f"and the nodes also take {two['search'] + two['head'] + two['nodes']:.2f} of the two "
-        f"cores. Measured on {article(facts['cpu'])} at {commit_of(facts)}: "
+        f"cores. Measured on {article(facts['cpu'])} at commit {commit_of(facts)}: "
         "[cluster_nodes.json]({results}/cluster_nodes.json).",
     ]
     return "\n".join(lines)
@@ -231,7 +231,7 @@ def objectives_table(report: dict[str, Any]) -> str:
     lines += [
         "",
         f"One cold run of each side on JAX, imports and compiling included, on {facts['cores']} "
-        f"cores of {article(facts['cpu'])} at {commit_of(facts)}: "
+        f"cores of {article(facts['cpu'])} at commit {commit_of(facts)}: "
         "[public_objectives.json]({results}/public_objectives.json)."
         + (f" At the same time, {facts['beside']} was running." if "beside" in facts else "")
         + (_BUSY if any(row["busy"] for row in report["entries"].values()) else ""),

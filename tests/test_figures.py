@@ -62,7 +62,7 @@ def test_a_table_says_that_files_differed_from_its_commit(benchmark_module) -> N
     pages = benchmark_module("page_tables")
     report = pages.result_of("search_speed")
     report["machine"]["commit"] = "0123abc+"
-    assert "at 0123abc, with changed files: [a.json]" in pages.measured("a", report)
+    assert "at commit 0123abc, with changed files: [a.json]" in pages.measured("a", report)
 
 
 def test_what_moved_by_a_tenth_is_told(benchmark_module) -> None:
@@ -185,7 +185,7 @@ def test_a_page_that_repeats_a_row_of_the_table_has_its_figures() -> None:
     seconds, page = report["works"]["mnist"]["seconds"], "docs/seeds/four_steps.md"
     assert cells(page, "Paceline | two cores")[-1] == f"{pair(seconds['paceline'])} s"
     assert cells(page, "KerasTuner on JAX | the same")[-1] == f"{pair(seconds['keras_tuner'])} s"
-    assert f"at {report['machine']['commit']}; `make bench` repeats it" in text(page)
+    assert f"at commit {report['machine']['commit']}; `make bench` repeats it" in text(page)
 
 
 #: What a duration is called, in half minutes.
@@ -252,17 +252,17 @@ def test_the_figures_of_a_card_are_those_that_were_printed() -> None:
     (commit,) = re.findall(r"commit (\w+)", last.text)
     for phrase in (
         f"takes {scan} with empty caches. KerasTuner takes {eight:.0f} s",
-        f": {ratio}",
+        f", {ratio}",
     ):
         assert phrase in text("README.md")
     for phrase in (
         f"KerasTuner takes {eight:.0f} s for the eight trials, {ratio}",
         f"{first} for the first trial, {sum(six):.1f} s for the second to the seventh",
         f"and {eighth} for the eighth by itself",
-        f"and `gpu_2026-11-27.txt` at {commit}",
+        f"and `gpu_2026-11-27.txt` at commit {commit}",
     ):
         assert phrase in text(SPEED)
-    assert f"10 epochs, batch 32, last took {scan}" in text("docs/seeds/talos_scan.md")
+    assert f"over eight such networks takes {scan}" in text("docs/seeds/talos_scan.md")
     assert cells(SPEED, "a grid of 8 Fashion-MNIST CNNs") == [scan]
     assert cells(SPEED, "the same 8 in KerasTuner") == [f"{eight:.1f} s, timed in parts"]
     assert cells(SPEED, "24 dense models") == [last.seconds("layers", ours)]
