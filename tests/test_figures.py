@@ -206,15 +206,26 @@ def test_what_the_examples_come_to_is_what_their_runs_gave() -> None:
     )
     page = text(EXAMPLES)
     for phrase in (
-        told("language_lstm", f"The best model tells {share(language['value'], 1)} of 2,000 other"),
-        told("cifar10_cnn", f"The best model names {share(images['value'])} of 2,000 other"),
-        told("translation", f"The best model gets {share(translation['value'])} of the words"),
-        f"the most frequent words would be {share(translation['guessing'])}.",
-        "19,449 pairs",
+        told(
+            "language_lstm",
+            "The best model, trained on 8,000 sentences, recognizes the language of "
+            f"{share(language['value'], 1)} of 2,000 new",
+        ),
+        told(
+            "cifar10_cnn",
+            "The best model, trained on 12,000 images, classifies "
+            f"{share(images['value'])} of 2,000 new",
+        ),
+        told(
+            "translation",
+            "The best model, trained on 19,449 pairs of sentences, gets "
+            f"{share(translation['value'])} of the words",
+        ),
+        f"Always guessing the most frequent words gets {share(translation['guessing'])} right",
     ):
         assert phrase in page
     assert translation["printed"][0] == "19,449 pairs to train on, 2,000 to validate on"
-    ((sentence, translated),) = re.findall(r'One example is "(.+?)" -> "(.+?)"', page)
+    ((sentence, translated),) = re.findall(r'some of them wrongly: "(.+?)" -> "(.+?)"', page)
     assert any(line.startswith(f"{sentence}  ->  {translated}") for line in translation["printed"])
 
 
