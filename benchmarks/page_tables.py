@@ -204,7 +204,7 @@ def nodes_table(report: dict[str, Any]) -> str:
 #: How fits trained -> what the page calls it.
 _PLANS = {"vectorized": "side by side", "looped": "side by side", "sequential": "one after another"}
 
-_BUSY = " Seconds “of a core” are processor time, where other work ran at the same priority."
+_BUSY = " If other work ran at the same priority, the table has processor time (“of a core”)."
 
 
 def objectives_table(report: dict[str, Any]) -> str:

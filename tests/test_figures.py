@@ -305,12 +305,11 @@ def test_the_figures_of_a_card_are_those_that_were_printed() -> None:
 
 def test_what_a_search_over_widths_compiled_on_a_card_is_what_was_printed() -> None:
     last, row = Printed("gpu_2026-11-27"), "paceline       cold"
-    now = last.figure("layers", row, r"programs compiled (\d+)")
     seconds = last.seconds("layers", row)
     pattern = r"(\d+) structures in (\d) programs: .* trace ([\d.]+),"
     ((structures, programs, traces),) = re.findall(pattern, last.text)
     assert programs == "3"
     assert (
-        f"So do the {structures} structures of the search over widths: they share three programs, "
-        f"and {now} programs are compiled in all. Of its {seconds}, {traces} s go to traces."
+        f"The 24 dense models have {structures} structures, which share three programs. "
+        f"Tracing them takes {traces} of the {seconds}."
     ) in text(SPEED)
