@@ -36,6 +36,7 @@ CLEAN = (
     "docs/explanation",
     "docs/gallery",
     "docs/seeds",
+    "examples",
 )
 
 #: Parts of CLEAN that are not clean yet. It only shrinks.
