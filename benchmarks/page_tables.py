@@ -147,7 +147,7 @@ def measured(name: str, report: dict[str, Any]) -> str:
     runs = "One run" if rounds == {1} else f"The median of {max(rounds)} runs"
     return (
         f"{runs} of each, on {found['cores']} cores of {article(found['cpu'])} with Keras "
-        f"{versions['keras']} and JAX {versions['jax']}, at {commit_of(found)}: "
+        f"{versions['keras']} and JAX {versions['jax']}, at commit {commit_of(found)}: "
         f"[{name}.json]({{results}}/{name}.json)."
     )
 
@@ -201,7 +201,7 @@ def cluster_table(report: dict[str, Any]) -> str:
     lines += [
         "",
         f"A report takes {worst:.3f} ms of a core at most. {slots} trials train on each worker. "
-        f"Measured on {article(facts['cpu'])} at {commit_of(facts)}: "
+        f"Measured on {article(facts['cpu'])} at commit {commit_of(facts)}: "
         "[cluster.json]({results}/cluster.json).",
     ]
     return "\n".join(lines)
@@ -217,7 +217,7 @@ def nodes_table(report: dict[str, Any]) -> str:
         "",
         f"Two nodes train {report['ratio']:.2f} times what one trains. The search, Ray's head "
         f"and the nodes also take {two['search'] + two['head'] + two['nodes']:.2f} of the two "
-        f"cores. Measured on {article(facts['cpu'])} at {commit_of(facts)}: "
+        f"cores. Measured on {article(facts['cpu'])} at commit {commit_of(facts)}: "
         "[cluster_nodes.json]({results}/cluster_nodes.json).",
     ]
     return "\n".join(lines)
@@ -226,7 +226,7 @@ def nodes_table(report: dict[str, Any]) -> str:
 #: How fits trained -> what the page calls it.
 _PLANS = {"vectorized": "side by side", "looped": "side by side", "sequential": "one after another"}
 
-_BUSY = " Seconds “of a core” are processor time, where other work ran at the same priority."
+_BUSY = " If other work ran at the same priority, the table has processor time (“of a core”)."
 
 
 def objectives_table(report: dict[str, Any]) -> str:
@@ -253,9 +253,9 @@ def objectives_table(report: dict[str, Any]) -> str:
     lines += [
         "",
         f"One cold run of each side on JAX, imports and compiling included, on {facts['cores']} "
-        f"cores of {article(facts['cpu'])} at {commit_of(facts)}: "
+        f"cores of {article(facts['cpu'])} at commit {commit_of(facts)}: "
         "[public_objectives.json]({results}/public_objectives.json)."
-        + (f" Beside it ran {facts['beside']}." if "beside" in facts else "")
+        + (f" At the same time, {facts['beside']} was running." if "beside" in facts else "")
         + (_BUSY if any(row["busy"] for row in report["entries"].values()) else ""),
     ]
     return "\n".join(lines)

@@ -5,7 +5,7 @@ r"""Ten kinds of photographs (CIFAR-10) with a convolutional network.
 
 Two blocks of two 3 x 3 convolutions, max-pooling and dropout; a dense layer; softmax. The images
 stay uint8 until the model scales them. FOLDER holds ``cifar10.npz`` with x_train, y_train, x_test
-and y_test; its test part steers the search here.
+and y_test; its test part validates the search.
 """
 
 import os

@@ -4,8 +4,8 @@ r"""CIFAR-10 with a convolutional network: which device, which batch size?
     paceline bench examples/compare_devices.py --data cifar10.npz --epochs 20 --target-value 0.7
     paceline bench examples/compare_devices.py --data keras:cifar10 --devices cpu,gpu
 
-Batch sizes 32 to 1,024, from Keras' default to what fills an accelerator. On two machines (a GPU's
-and a TPU's are seldom one), write a result on each with ``-o gpu.json`` and ``-o tpu.json``, then
+The batch sizes are 32 to 1,024, from Keras' default to a size that fills an accelerator. To compare
+two machines, write a result on each with ``-o gpu.json`` and ``-o tpu.json``. Then run
 
     paceline bench --merge gpu.json tpu.json -o both.html
 """

@@ -1,9 +1,9 @@
-"""Handwritten digits with a small dense network: the whole of what Paceline needs from you.
+"""Handwritten digits with a small dense network: all that Paceline needs from you.
 
     paceline search examples/digits.py
 
-Every trial differs in numbers only (dropout, learning rate, weight decay), so all of them train
-inside one compiled program. The data ship with scikit-learn: nothing is downloaded.
+Trials differ in numbers only (dropout, learning rate, weight decay), so all of them train in one
+compiled program. The data ship with scikit-learn: nothing is downloaded.
 """
 
 import keras

@@ -1,9 +1,9 @@
-"""The first search of KerasTuner's users, as they write it; the import is all that differs.
+"""The first search in KerasTuner's documentation, with only its import changed.
 
     KERAS_BACKEND=jax python examples/keras_tuner_mnist.py
 
-Three widths and learning rates drawn at random, each trained twice; the weights, the metrics and
-the state of the search are in my_dir/intro_to_kt, in KerasTuner's own files.
+The search draws three widths and learning rates at random, and trains each twice. Its weights,
+metrics and state are in my_dir/intro_to_kt, in KerasTuner's own files.
 """
 
 import os

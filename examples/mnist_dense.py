@@ -3,7 +3,7 @@
     paceline search examples/mnist_dense.py --data keras:mnist --epochs 5 --batch-size 128
     paceline search examples/mnist_dense.py --data mnist.npz --epochs 5 --batch-size 128
 
-The images stay uint8, a quarter of the memory, until the model itself scales them.
+The images stay uint8, which takes a quarter of the memory, until the model scales them.
 """
 
 import keras

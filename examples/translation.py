@@ -1,10 +1,10 @@
-r"""English to French, word by word: an encoder, and a decoder that pays attention to it.
+r"""English to French, word by word: an encoder, and a decoder with attention.
 
     PACELINE_DATA=FOLDER python examples/translation.py                 a search; ten sentences
     PACELINE_DATA=FOLDER paceline search examples/translation.py --objective max:val_token_accuracy
 
 FOLDER holds ``fra_eng.tsv``: lines of an English sentence, a tab and a French one. In training the
-decoder is given the right words so far (teacher forcing); afterwards it is given its own, each the
+decoder gets the right words so far (teacher forcing). Afterwards it gets its own words, each the
 likeliest next one (greedy decoding).
 
 N: pairs. E, F: words of the longest English and French sentence, [end] included.

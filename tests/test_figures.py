@@ -65,7 +65,7 @@ def test_a_table_says_that_files_differed_from_its_commit(benchmark_module) -> N
     pages = benchmark_module("page_tables")
     report = pages.result_of("search_speed")
     report["machine"]["commit"] = "0123abc+"
-    assert "at 0123abc, with changed files: [a.json]" in pages.measured("a", report)
+    assert "at commit 0123abc, with changed files: [a.json]" in pages.measured("a", report)
 
 
 def test_what_moved_by_a_tenth_is_told(benchmark_module) -> None:
@@ -188,7 +188,7 @@ def test_a_page_that_repeats_a_row_of_the_table_has_its_figures() -> None:
     seconds, page = report["works"]["mnist"]["seconds"], "docs/seeds/four_steps.md"
     assert cells(page, "Paceline | two cores")[-1] == f"{pair(seconds['paceline'])} s"
     assert cells(page, "KerasTuner on JAX | the same")[-1] == f"{pair(seconds['keras_tuner'])} s"
-    assert f"at {report['machine']['commit']}; `make bench` repeats it" in text(page)
+    assert f"at commit {report['machine']['commit']}; `make bench` repeats it" in text(page)
 
 
 #: What a duration is called, in half minutes.
@@ -209,15 +209,26 @@ def test_what_the_examples_come_to_is_what_their_runs_gave() -> None:
     )
     page = text(EXAMPLES)
     for phrase in (
-        told("language_lstm", f"The best model tells {share(language['value'], 1)} of 2,000 other"),
-        told("cifar10_cnn", f"The best model names {share(images['value'])} of 2,000 other"),
-        told("translation", f"The best model gets {share(translation['value'])} of the words"),
-        f"the most frequent words would be {share(translation['guessing'])}.",
-        "19,449 pairs",
+        told(
+            "language_lstm",
+            "The best model, trained on 8,000 sentences, recognizes the language of "
+            f"{share(language['value'], 1)} of 2,000 new",
+        ),
+        told(
+            "cifar10_cnn",
+            "The best model, trained on 12,000 images, classifies "
+            f"{share(images['value'])} of 2,000 new",
+        ),
+        told(
+            "translation",
+            "The best model, trained on 19,449 pairs of sentences, gets "
+            f"{share(translation['value'])} of the words",
+        ),
+        f"Always guessing the most frequent words gets {share(translation['guessing'])} right",
     ):
         assert phrase in page
     assert translation["printed"][0] == "19,449 pairs to train on, 2,000 to validate on"
-    ((sentence, translated),) = re.findall(r'One example is "(.+?)" -> "(.+?)"', page)
+    ((sentence, translated),) = re.findall(r'some of them wrongly: "(.+?)" -> "(.+?)"', page)
     assert any(line.startswith(f"{sentence}  ->  {translated}") for line in translation["printed"])
 
 
@@ -255,17 +266,17 @@ def test_the_figures_of_a_card_are_those_that_were_printed() -> None:
     (commit,) = re.findall(r"commit (\w+)", last.text)
     for phrase in (
         f"takes {scan} with empty caches. KerasTuner takes {eight:.0f} s",
-        f": {ratio}",
+        f", {ratio}",
     ):
         assert phrase in text("README.md")
     for phrase in (
         f"KerasTuner takes {eight:.0f} s for the eight trials, {ratio}",
         f"{first} for the first trial, {sum(six):.1f} s for the second to the seventh",
         f"and {eighth} for the eighth by itself",
-        f"and `gpu_2026-11-27.txt` at {commit}",
+        f"and `gpu_2026-11-27.txt` at commit {commit}",
     ):
         assert phrase in text(SPEED)
-    assert f"10 epochs, batch 32, last took {scan}" in text("docs/seeds/talos_scan.md")
+    assert f"over eight such networks takes {scan}" in text("docs/seeds/talos_scan.md")
     assert cells(SPEED, "a grid of 8 Fashion-MNIST CNNs") == [scan]
     assert cells(SPEED, "the same 8 in KerasTuner") == [f"{eight:.1f} s, timed in parts"]
     assert cells(SPEED, "24 dense models") == [last.seconds("layers", ours)]
@@ -297,12 +308,11 @@ def test_the_figures_of_a_card_are_those_that_were_printed() -> None:
 
 def test_what_a_search_over_widths_compiled_on_a_card_is_what_was_printed() -> None:
     last, row = Printed("gpu_2026-11-27"), "paceline       cold"
-    now = last.figure("layers", row, r"programs compiled (\d+)")
     seconds = last.seconds("layers", row)
     pattern = r"(\d+) structures in (\d) programs: .* trace ([\d.]+),"
     ((structures, programs, traces),) = re.findall(pattern, last.text)
     assert programs == "3"
     assert (
-        f"So do the {structures} structures of the search over widths: they share three programs, "
-        f"and {now} programs are compiled in all. Of its {seconds}, {traces} s go to traces."
+        f"The 24 dense models have {structures} structures, which share three programs. "
+        f"Tracing them takes {traces} of the {seconds}."
     ) in text(SPEED)
