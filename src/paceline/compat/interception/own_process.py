@@ -38,6 +38,8 @@ from paceline.program.trace import State
 _IDLE = 4
 #: Fits whose models the process reads and traces while functions build the next ones, at most.
 _MOST_SENT = 2
+#: The same while the process starts, which takes as long as building many models.
+_MOST_AT_FIRST = 16
 #: How often the process may die before fits train in the session.
 _MOST_DEATHS = 4
 #: Seconds between two looks for a signal while nothing happens.
@@ -151,6 +153,7 @@ class ProcessPool:
         self._n_executors = self._n_died = 0
         self._why_none: str | None = None  # why no process serves fits; None: one can
         self._advancing = False
+        self._most_sent = _MOST_AT_FIRST
 
     def __iter__(self) -> Iterator[ProcessExecutor]:
         return iter(list(self._by_key.values()))
@@ -209,14 +212,14 @@ class ProcessPool:
     @property
     def full(self) -> bool:
         """Whether no further fit should come before the process has taken in those it was sent."""
-        return self.n_sent >= _MOST_SENT
+        return self.n_sent >= self._most_sent
 
     def settle(self, *, a_few: bool = False) -> bool:
         """Waits until all fits are taken in, or all but ``a_few``; returns whether it waited.
 
         Not while an executor advances.
         """
-        waited, at_most = False, _MOST_SENT - 1 if a_few else 0
+        waited, at_most = False, self._most_sent - 1 if a_few else 0
         while self.n_sent > at_most and not self._advancing:
             waited = True
             self._take(_LOOK)
@@ -255,6 +258,7 @@ class ProcessPool:
                 if executor.number == number:
                     executor.sent.discard(fit)
                     executor.demand = facts
+            self._most_sent = _MOST_SENT
             self._submitted(fit, why)
         return None
 
@@ -268,7 +272,7 @@ class ProcessPool:
         for executor in self:  # the engine may still hold it
             executor.demand, executor.sent = ExecutorFacts(), set()
         self._by_key.clear()
-        self._advancing = False
+        self._advancing, self._most_sent = False, _MOST_AT_FIRST
         if process is not None and kill:
             process.close()
         self._held.close()
