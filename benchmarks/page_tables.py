@@ -156,12 +156,13 @@ def of_scripts(reports: dict[str, dict[str, Any]]) -> str:
     """Return where and how users' scripts were measured, as one line of Markdown."""
     facts = next(iter(reports.values()))["machine"]
     files = [
-        f"[{name}.json]({{results}}/{name}.json) at {commit_of(report['machine'])}"
+        f"[{name}.json]({{results}}/{name}.json) at commit {commit_of(report['machine'])}"
         for name, report in reports.items()
     ]
     return (
-        "The last three rows are one first run of a whole script, imports included, as it is and "
-        f"with one line changed, on {facts['cores']} cores of {article(facts['cpu'])}: "
+        "The other tool is KerasTuner on JAX, but in the last three rows it is Optuna on JAX, "
+        "scikit-learn on JAX and KerasTuner on TensorFlow. These three rows are first runs of whole "
+        f"scripts, imports included, on {facts['cores']} cores of {article(facts['cpu'])}: "
         f"{', '.join(files)}."
     )
 
