@@ -17,8 +17,9 @@ from paceline.compat.interception.call import CallOutcome, FunctionCall
 from paceline.compat.interception.executor_pool import ExecutorPool
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import intercepted
+from paceline.compat.interception.fit_scheduler import PackedFit
 from paceline.compat.interception.function_thread import FunctionThread
-from paceline.compat.interception.packed_fit import FitHandler, PackedFit
+from paceline.compat.interception.packed_fit import FitHandler
 from paceline.compat.interception.shared_steps import steps_shared
 from paceline.compat.interception.turns import ConcurrencyPolicy
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions
@@ -191,7 +192,7 @@ class Engine:
                 return False
         seed = random.getrandbits(32) if call.seed is None else call.seed
         thread = FunctionThread(call, seed)
-        thread.handler = FitHandler(thread, self, self._noun)
+        thread.fit = FitHandler(thread, self, self._noun).fit
         self._turns.begins(thread)
         self._threads.add(thread)
         self._resume(thread)
@@ -295,13 +296,10 @@ class Engine:
             packed_fit.died = True
             self._failed(number, error)
 
-    # -- what fits ask for (``packed_fit.FitHandler``) ---------------------------------------------
+    # -- what fits ask for (``FitScheduler``) ------------------------------------------------------
 
     def executor_for(self, arguments: FitArguments, model: Any) -> Any:
-        """Returns the executor that has the data of a fit of a built model.
-
-        On JAX, raises DataError if labels or tokens of the data are none of the model's.
-        """
+        """Returns the executor that has the data of a fit of a built model."""
         executor = self.executors.of(arguments, model)
         to_come = 0 if self._turns.alone else self._left or 0
         executor.demand.expected = executor.waiting + 1 + to_come

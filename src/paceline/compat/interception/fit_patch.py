@@ -6,17 +6,17 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
 from paceline.program.keras_private import RefCountedPatch
 
-if TYPE_CHECKING:
-    from paceline.compat.interception.packed_fit import FitHandler
-
 #: The type of Keras' own ``fit``, or of what another library has put in its place.
 Fit = Callable[..., Any]
+#: Returns what ``model.fit(*args, **kwargs)`` would return: given model, Keras' own ``fit``, args
+#: and kwargs.
+FitInterceptor = Callable[[Any, Fit, tuple[Any, ...], dict[str, Any]], Any]
 
 _here = threading.local()
 
@@ -27,7 +27,7 @@ def intercepted() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def handled_by(handler: FitHandler) -> Iterator[None]:
+def handled_by(handler: FitInterceptor) -> Iterator[None]:
     """A block in which fits of this thread go to ``handler``; a fit inside a fit does not."""
     _here.handler = handler
     try:
@@ -52,12 +52,12 @@ def _install() -> None:
 
     @functools.wraps(original)
     def fit(model: Any, *args: Any, **kwargs: Any) -> Any:
-        handler: FitHandler | None = getattr(_here, "handler", None)
+        handler: FitInterceptor | None = getattr(_here, "handler", None)
         if handler is None:
             return original(model, *args, **kwargs)
         _here.handler = None  # a fit that a callback calls is Keras' own
         try:
-            return handler.fit(model, original, args, kwargs)
+            return handler(model, original, args, kwargs)
         finally:
             _here.handler = handler
 

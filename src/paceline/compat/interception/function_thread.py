@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
 from paceline.compat.interception.call import CallOutcome, FunctionCall
-from paceline.compat.interception.fit_patch import handled_by
+from paceline.compat.interception.fit_patch import FitInterceptor, handled_by
 from paceline.compat.interception.process_state import ProcessState
 from paceline.program import keras_private
-
-if TYPE_CHECKING:
-    from paceline.compat.interception.packed_fit import FitHandler
 
 
 class Cancelled(BaseException):
@@ -36,7 +33,7 @@ class FunctionThread:
     def __init__(self, call: FunctionCall, seed: int) -> None:
         self._seed = seed
         self.outcome = CallOutcome(call)  # filled in as the function runs
-        self.handler: FitHandler | None = None  # to be set before the thread runs
+        self.fit: FitInterceptor | None = None  # to be set before the thread runs
         self.ended = False  # whether the function has returned or raised
         self.cancelled = False  # whether it is to be unwound
         self.waits_for_epoch = False  # whether it waits until its pack has trained an epoch
@@ -111,8 +108,8 @@ class FunctionThread:
         try:
             keras_private.set_global_state(keras_private.new_global_state(self._settings))
             keras.utils.set_random_seed(self._seed)
-            assert self.handler is not None
-            with handled_by(self.handler):
+            assert self.fit is not None
+            with handled_by(self.fit):
                 outcome.value = outcome.call.function()
         except Cancelled:
             pass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -16,6 +15,7 @@ from paceline.compat.interception.claims import callbacks_of
 from paceline.compat.interception.executor_pool import job_of, prepare_model
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import Fit
+from paceline.compat.interception.fit_scheduler import FitScheduler, PackedFit
 from paceline.compat.interception.function_thread import FunctionThread, watched_by
 from paceline.compat.interception.model_variables import ModelVariables
 from paceline.errors import DataError
@@ -24,46 +24,24 @@ from paceline.executor.wide_integers import checked
 from paceline.program.canonical import Unpackable
 
 if TYPE_CHECKING:
-    from paceline.compat.interception.engine import Engine
-    from paceline.compat.interception.fit_server import SentFit
     from paceline.compat.interception.sending import FitSender
-
-
-@dataclass
-class PackedFit:
-    """A fit that trains in a pack."""
-
-    number: int  # of the executor's job
-    thread: FunctionThread  # of the function that called ``fit``
-    executor: Any  # of the pack: a ``LocalExecutor``, or a ``ProcessExecutor``
-    # Order of the examples in the next epoch, i32[N]; None: the order of the data.
-    order: np.ndarray | None = None
-    # Of the last epoch; None while there is none, or while one is awaited.
-    report: EpochReport | None = None
-    error: BaseException | None = None  # why the pack gave the fit up; None while it trains
-    over: bool = False  # whether the fit has ended, so that its slot is free
-    seconds: float = 0.0  # the fit's share of the seconds of its pack so far
-    epochs: int = 0  # that are trained
-    sent: SentFit | None = None  # as it was sent to the session's process; None on JAX
-    died: bool = False  # whether the process that trained it has died
-    n_before: int = 0  # epochs that it had when it was sent last
 
 
 class FitHandler:
     """Handles the fits of one function, in its thread; ``noun`` is what notes call the function."""
 
-    def __init__(self, thread: FunctionThread, engine: Engine, noun: str) -> None:
-        self._thread, self._engine, self._noun = thread, engine, noun
+    def __init__(self, thread: FunctionThread, scheduler: FitScheduler, noun: str) -> None:
+        self._thread, self._scheduler, self._noun = thread, scheduler, noun
         # Sends fits to the session's own process; None until the first one, and on JAX.
         self._sender: FitSender | None = None
 
     def fit(self, model: Any, original: Fit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns what ``model.fit(*args, **kwargs)`` would return."""
         self._thread.check()
-        self._engine.before_fit(self._thread, model, callbacks_of(args, kwargs))
+        self._scheduler.before_fit(self._thread, model, callbacks_of(args, kwargs))
         try:
-            if self._engine.why_no_packs is not None:
-                raise Unpackable(self._engine.why_no_packs)
+            if self._scheduler.why_no_packs is not None:
+                raise Unpackable(self._scheduler.why_no_packs)
             arguments = fit_arguments.read(model, original, args, kwargs)
             packed_fit = self._join(model, arguments)
         except DataError:  # as of labels beyond the classes: Keras on JAX would say nothing
@@ -74,7 +52,7 @@ class FitHandler:
             )
             return self._alone(model, original, args, kwargs, why)
         if kwargs.get("verbose"):
-            self._engine.say(
+            self._scheduler.say(
                 f"verbose: fits of several {self._noun}s train at once, so their progress bars are "
                 "not drawn"
             )
@@ -96,10 +74,10 @@ class FitHandler:
         from paceline.tuner.search.progress import unpacked_backend  # half of what a loop imports
 
         like = f"{self._noun} {self._thread.outcome.number} and its like"
-        self._engine.say(
+        self._scheduler.say(
             f"{like} train in Keras' own fit, one at a time: {why}"
-            if self._engine.why_no_packs is None
-            else str(unpacked_backend(self._engine.why_no_packs))
+            if self._scheduler.why_no_packs is None
+            else str(unpacked_backend(self._scheduler.why_no_packs))
         )
         given = kwargs.get("callbacks")
         if isinstance(given, (list, tuple)) or (given is None and len(args) < 6):
@@ -114,10 +92,10 @@ class FitHandler:
 
     def _join(self, model: Any, arguments: FitArguments) -> PackedFit:
         """Builds the model as ``fit`` would, and queues it for a pack."""
-        if self._engine.sends:
+        if self._scheduler.sends:
             from paceline.compat.interception.sending import FitSender  # not in sessions on JAX
 
-            self._sender = self._sender or FitSender(self._thread, self._engine)
+            self._sender = self._sender or FitSender(self._thread, self._scheduler)
             return self._sender.send(model, arguments)
         shapes = arguments.data.batch_shapes(arguments.batch_size)
 
@@ -128,8 +106,8 @@ class FitHandler:
                 np.random.permutation(arguments.data.n)
 
         prepare_model(model, shapes, drawn)
-        executor = self._engine.executor_for(arguments, model)
-        packed_fit = PackedFit(self._engine.number(), self._thread, executor)
+        executor = self._scheduler.executor_for(arguments, model)
+        packed_fit = PackedFit(self._scheduler.number(), self._thread, executor)
         everyone = np.arange(arguments.data.n, dtype=np.int32)
         epochs = arguments.epochs - arguments.initial_epoch
 
@@ -137,7 +115,7 @@ class FitHandler:
             return everyone if packed_fit.order is None else packed_fit.order
 
         executor.submit(job_of(packed_fit.number, model, epochs, arguments.batch_size, order))
-        self._engine.add(packed_fit, model, arguments.callbacks)
+        self._scheduler.add(packed_fit, model, arguments.callbacks)
         return packed_fit
 
     def _packed(self, model: Any, arguments: FitArguments, packed_fit: PackedFit) -> Any:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 
 from paceline.compat.interception.fit_arguments import FitArguments
+from paceline.compat.interception.fit_scheduler import FitScheduler, PackedFit
 from paceline.compat.interception.fit_server import SentFit
 from paceline.compat.interception.function_thread import FunctionThread
 from paceline.compat.interception.model_variables import ModelVariables
-from paceline.compat.interception.packed_fit import PackedFit
 from paceline.executor.session.models import SentModel
 from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
 from paceline.program.numbers import number_settings
-
-if TYPE_CHECKING:
-    from paceline.compat.interception.engine import Engine
 
 
 class OrderSource:
@@ -59,8 +56,8 @@ class OrderSource:
 class FitSender:
     """Sends the fits of one function, in the function's thread."""
 
-    def __init__(self, thread: FunctionThread, engine: Engine) -> None:
-        self._thread, self._engine = thread, engine
+    def __init__(self, thread: FunctionThread, scheduler: FitScheduler) -> None:
+        self._thread, self._scheduler = thread, scheduler
         self._orders = OrderSource()
 
     def send(self, model: Any, arguments: FitArguments) -> PackedFit:
@@ -73,7 +70,7 @@ class FitSender:
         if not all(layer.built for layer in keras_private.all_layers(model)):
             # Here, its weights are drawn from the function's own random state.
             keras_private.symbolic_build(model, arguments.data.batch_shapes(arguments.batch_size))
-        packed_fit = PackedFit(self._engine.number(), self._thread, None)
+        packed_fit = PackedFit(self._scheduler.number(), self._thread, None)
         packed_fit.sent = SentFit(
             number=packed_fit.number,
             executor=0,
@@ -110,7 +107,7 @@ class FitSender:
         sent = packed_fit.sent
         assert sent is not None
         while True:
-            executor = packed_fit.executor = self._engine.executor_for(arguments, model)
+            executor = packed_fit.executor = self._scheduler.executor_for(arguments, model)
             packed_fit.error, packed_fit.over, packed_fit.died = None, False, False
             packed_fit.n_before = packed_fit.epochs if sent.watched else 0
             going_on = variables is not None and packed_fit.n_before > 0
@@ -124,7 +121,7 @@ class FitSender:
                     values=variables.values if variables is not None and going_on else None,
                 )
             )
-            self._engine.add(packed_fit, model, arguments.callbacks)
+            self._scheduler.add(packed_fit, model, arguments.callbacks)
             self._thread.waits_for_epoch = True
             self._thread.wait()
             if packed_fit.error is None:
