@@ -55,10 +55,7 @@ class GridWalk:
         return choose
 
     def advance(self) -> bool:
-        """Show the next configuration; return False when there is none left, and from then on.
-
-        Call it after a build, also one that raised.
-        """
+        """Show the next configuration, after a build; return False when there is none left."""
         while self._shown:
             name, index = self._shown.popitem()
             # A parameter that the last build did not ask for, although an earlier build with the

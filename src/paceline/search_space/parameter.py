@@ -61,10 +61,7 @@ class Parameter:
 
     @classmethod
     def of(cls, hp: HyperParameter) -> Parameter:
-        """Return the parameter of a declared Int, Float, Choice or Boolean.
-
-        Raises SpaceError as ``HyperParameter.distribution`` does.
-        """
+        """Return the parameter of a declared Int, Float, Choice or Boolean."""
         suffix = "[reversed]" if hp.mirrored else "[typed]" if hp.typed else ""
         name = f"{hp.storage_name}{suffix}"
         return cls(hp.name, name, hp.distribution, hp.default, hp.mirrored, hp.typed)
@@ -80,11 +77,7 @@ class Parameter:
         return cardinality(self.distribution)
 
     def check(self, value: Any) -> Scalar:
-        """Return ``value`` as this parameter writes it: of its type, on its grid.
-
-        NumPy scalars are accepted, and ``3.0`` for an int. Raises SpaceError where the value is of
-        another type, outside the bounds or between the steps.
-        """
+        """Return ``value`` as this parameter writes it: of its type, on its grid, or SpaceError."""
         found = self._find(plain(value))
         if found is NO_VALUE:
             raise SpaceError(
@@ -206,11 +199,7 @@ class Space:
         self.parameters: dict[str, Parameter] = dict(parameters or {})
 
     def learn(self, hp: DeclaredParameters) -> None:
-        """Add the parameters that a build met.
-
-        Raises SpaceError, and adds nothing, where one is known under the same name and condition
-        with other bounds.
-        """
+        """Add the parameters that a build met; SpaceError where one had other bounds before."""
         for storage_name, parameter in hp.parameters.items():
             known = self.parameters.get(storage_name)
             if known is not None and not known.same_values(parameter):

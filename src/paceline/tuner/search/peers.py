@@ -51,10 +51,7 @@ class PeerWatcher:
         self.stopped_by: str | None = None  # the program that asked the search to stop, in words
 
     def look(self, n_left: int | None = None) -> None:
-        """Takes in what the other workers did, unless that was done less than ``EVERY`` ago.
-
-        ``n_left`` is the number of trials that the study still lacks; None if there is no total.
-        """
+        """Takes in what others did, unless just done; the study lacks ``n_left`` trials."""
         self._take_numbers()
         self.hear()
         if not self._peers.shared:

@@ -222,10 +222,7 @@ class FailureLimit:
         self._trainings, self._last = self._trainings + 1, error
 
     def of_all(self, healthy: bool) -> bool:
-        """Whether one trial after another fails in training.
-
-        Where some trial is ``healthy``, any number of others may fail.
-        """
+        """Whether one trial after another fails in training, and none is ``healthy``."""
         if self._trainings < self._in_a_row or healthy:
             return False
         self.cause = self._last

@@ -108,8 +108,7 @@ class StoppingCheck:
         """Checks before a search that a population can train to its last epoch under the rules.
 
         ``n_new`` members train from their first epoch, or continue from a checkpoint; ``copies``
-        continue from a checkpoint, too, and continue other trials. All train side by side, whatever
-        the others reach.
+        continue other trials. All train side by side, whatever the others reach.
         """
         rules = self.rules
         rules.check_population()
