@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from optuna.distributions import (
     CategoricalDistribution,
@@ -43,6 +43,9 @@ from paceline.search_space.distribution import (
     mirror,
     plain,
 )
+
+if TYPE_CHECKING:
+    from paceline.search_space.hyperparameters import HyperParameters
 
 #: A parameter with at most this many values is checked with all of them, others with their ends.
 _FEW = 10
@@ -182,15 +185,6 @@ def one_value_apart(
                 yield {**hparams, parameter.name: value}
 
 
-class DeclaredParameters(Protocol):
-    """An ``hp`` after a build, as far as a space learns from it; see ``HyperParameters``."""
-
-    @property
-    def parameters(self) -> Mapping[str, Parameter]:
-        """Storage name -> parameter of what the build declared."""
-        ...
-
-
 class Space:
     """The union of the parameters met in builds."""
 
@@ -198,7 +192,7 @@ class Space:
         # By storage name, in the order first met.
         self.parameters: dict[str, Parameter] = dict(parameters or {})
 
-    def learn(self, hp: DeclaredParameters) -> None:
+    def learn(self, hp: HyperParameters) -> None:
         """Add the parameters that a build met; SpaceError where one had other bounds before."""
         for storage_name, parameter in hp.parameters.items():
             known = self.parameters.get(storage_name)

@@ -169,8 +169,8 @@ class TrialEvents:
     def leave(self, number: int, ended: Trial | None = None) -> bool:
         """Drops all that this search holds of a trial; returns whether it ran here or was paused.
 
-        The model of a trial that has ``ended`` may be one of the best. None: it goes on elsewhere,
-        or anew.
+        The model of a trial that has ``ended`` may be one of the best. None: it continues
+        elsewhere, or restarts.
         """
         was_here = self._trials.forget(number)
         if was_here:

@@ -270,11 +270,8 @@ class SearchRun:
                         )
                     )
             study.proposer.structure_order.fill(max(1, packs.max_slots // arguments.n_members))
-        trackers, trials, rules = (
-            self._config.trackers,
-            UnfinishedTrials(study.trials),
-            arguments.stopping,
-        )
+        trackers, rules = self._config.trackers, arguments.stopping
+        trials = UnfinishedTrials(study.trials)
         self._guard.running = trials.running
         return SearchContext(
             study=study,

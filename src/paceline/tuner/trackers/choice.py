@@ -16,9 +16,8 @@ _MODEL = "+model"
 
 def make_trackers(trackers: Any) -> dict[str, Tracker]:
     """Makes the trackers that a user has asked for, by name; an object is called by its class."""
-    given = (
-        trackers if isinstance(trackers, (list, tuple)) else [] if trackers is None else [trackers]
-    )
+    given = [] if trackers is None else trackers
+    given = given if isinstance(given, (list, tuple)) else [given]
     found: dict[str, Tracker] = {}
     for each in given:
         if isinstance(each, str):
