@@ -49,15 +49,7 @@ class Condition:
 
     @classmethod
     def of(cls, name: str, values: Any) -> Condition:
-        """Return a condition on a parent.
-
-        Args:
-            name: The parent's full name.
-            values: One value of the parent, or a list or tuple of them.
-
-        Raises:
-            SpaceError: There is no value, or one that no hyperparameter can have.
-        """
+        """Return a condition on a parent, by its full name and one or several of its values."""
         listed = list(values) if isinstance(values, list | tuple) else [values]
         listed = [plain(value) for value in listed]
         kinds = (bool, int, float, str, type(None))
@@ -72,9 +64,7 @@ class Condition:
     def is_active(self, values: Mapping[str, Any], *, typed: bool = False) -> bool:
         """Return whether ``values`` (plain name -> value) hold a fitting value of the parent.
 
-        Args:
-            values: Plain name -> value.
-            typed: Whether 1, 1.0 and True are different values of the parent.
+        ``typed``: whether 1, 1.0 and True are different values of the parent.
         """
         if self.name not in values:
             return False
@@ -173,11 +163,7 @@ class HyperParameter:
 
     @property
     def distribution(self) -> Distribution:
-        """What Optuna samples; a Fixed has nothing to choose, and no distribution.
-
-        Raises:
-            SpaceError: A step so small that its values cannot be told apart or listed.
-        """
+        """What Optuna samples; a Fixed has nothing to choose, and no distribution."""
         return distribution_of(
             f'hp.{self.kind}("{self.name}")',
             self.min_value,
@@ -236,16 +222,9 @@ class HyperParameter:
     def from_config(
         cls, kind: str, config: Mapping[str, Any], *, mixed: bool = True
     ) -> HyperParameter:
-        """Return the hyperparameter that a config of ``get_config``, ours or KerasTuner's,
-        describes.
+        """Return the hyperparameter of a config of ``get_config``, ours or KerasTuner's.
 
-        Args:
-            kind: KerasTuner's class name: Int, Float, Choice, Boolean or Fixed.
-            config: As ``get_config`` returns it.
-            mixed: As for ``choice``.
-
-        Raises:
-            SpaceError: An unknown kind, or arguments that its method would refuse.
+        ``kind`` is KerasTuner's class name. ``mixed`` is as for ``choice``.
         """
         declare = {
             "Int": integer,

@@ -43,11 +43,9 @@ def distribution_of(
     """Return what Optuna samples for a declared Int, Float, Choice or Boolean.
 
     A bound that the step does not reach is pulled in here, because Optuna would warn of it.
-
     ``where``: the declaration as messages name it, ``hp.Int("units")``. Bounds are included, and
     None for a choice; two ints make an Int, else it is a Float. ``step``: the distance between
-    values, their ratio where ``sampling`` is not linear; None: no grid. Raises SpaceError for a
-    step so small that its values cannot be told apart or listed.
+    values, their ratio where ``sampling`` is not linear; None: no grid.
     """
     if choices is not None:
         found = distinct(choices)
@@ -170,10 +168,7 @@ def grid_point(low: float, step: float, index: int) -> float:
 
 
 def spread(low: float, high: float, log: bool) -> list[float]:
-    """Return 10 points, evenly spread on the scale, both bounds among them; 1 where they are equal.
-
-    ``log``: whether the scale is logarithmic; both bounds are above 0 then.
-    """
+    """Return 10 points, evenly spread on the scale, with both bounds; 1 where these are equal."""
     if low == high:
         return [low]
     shares = [index / (GRID_POINTS - 1) for index in range(1, GRID_POINTS - 1)]
@@ -193,10 +188,9 @@ def plain(value: Any) -> Any:
 
 
 def whole(where: str, argument: str, value: Any) -> int:
-    """Return an int, a NumPy integer or a float without fraction as an int.
+    """Return an int, a NumPy integer or a float without fraction as an int; SpaceError for others.
 
-    Raises SpaceError for other values, and for a bool. ``where``: the call at fault, as the user
-    wrote it; begins the message.
+    ``where``: the call at fault, as the user wrote it; begins the message.
     """
     value = plain(value)
     if isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0:
@@ -205,10 +199,7 @@ def whole(where: str, argument: str, value: Any) -> int:
 
 
 def number(where: str, argument: str, value: Any) -> float:
-    """Return an int, a float or a NumPy number as a finite float.
-
-    Raises SpaceError for other values, a bool, infinity and NaN. ``where``: as for ``whole``.
-    """
+    """Return an int, a float or a NumPy number as a finite float; SpaceError for others."""
     value = plain(value)
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)

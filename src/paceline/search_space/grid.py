@@ -34,12 +34,7 @@ class GridWalk:
         self._shown: dict[str, int] = {}
         # Storage name -> parameter of what the last build asked for.
         self._met: dict[str, Parameter] = {}
-        self._done = False
-
-    @property
-    def done(self) -> bool:
-        """Whether every configuration has been shown."""
-        return self._done
+        self.done = False  # whether every configuration has been shown
 
     def chooser(self) -> Callable[[Parameter], Any]:
         """Return the chooser of the configuration now shown, for one run of build."""
@@ -55,10 +50,7 @@ class GridWalk:
         return choose
 
     def advance(self) -> bool:
-        """Show the next configuration; return False when there is none left, and from then on.
-
-        Call it after a build, also one that raised.
-        """
+        """Show the next configuration, after a build; return False when there is none left."""
         while self._shown:
             name, index = self._shown.popitem()
             # A parameter that the last build did not ask for, although an earlier build with the
@@ -68,17 +60,17 @@ class GridWalk:
                 self._shown[name] = index + 1
                 self._met = {}
                 return True
-        self._done = True
+        self.done = True
         return False
 
     def to_json(self) -> dict[str, Any]:
         """Return the configuration now shown as JSON values; ``from_json`` is the way back."""
-        return {"every": self._every, "shown": dict(self._shown), "done": self._done}
+        return {"every": self._every, "shown": dict(self._shown), "done": self.done}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GridWalk:
         """Return the walk that ``to_json`` described."""
         grid = cls(every=data["every"])
         grid._shown = dict(data["shown"])
-        grid._done = data["done"]
+        grid.done = data["done"]
         return grid

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from optuna.distributions import (
     CategoricalDistribution,
@@ -44,6 +44,9 @@ from paceline.search_space.distribution import (
     plain,
 )
 
+if TYPE_CHECKING:
+    from paceline.search_space.hyperparameters import HyperParameters
+
 #: A parameter with at most this many values is checked with all of them, others with their ends.
 _FEW = 10
 
@@ -61,10 +64,7 @@ class Parameter:
 
     @classmethod
     def of(cls, hp: HyperParameter) -> Parameter:
-        """Return the parameter of a declared Int, Float, Choice or Boolean.
-
-        Raises SpaceError as ``HyperParameter.distribution`` does.
-        """
+        """Return the parameter of a declared Int, Float, Choice or Boolean."""
         suffix = "[reversed]" if hp.mirrored else "[typed]" if hp.typed else ""
         name = f"{hp.storage_name}{suffix}"
         return cls(hp.name, name, hp.distribution, hp.default, hp.mirrored, hp.typed)
@@ -80,11 +80,7 @@ class Parameter:
         return cardinality(self.distribution)
 
     def check(self, value: Any) -> Scalar:
-        """Return ``value`` as this parameter writes it: of its type, on its grid.
-
-        NumPy scalars are accepted, and ``3.0`` for an int. Raises SpaceError where the value is of
-        another type, outside the bounds or between the steps.
-        """
+        """Return ``value`` as this parameter writes it: of its type, on its grid, or SpaceError."""
         found = self._find(plain(value))
         if found is NO_VALUE:
             raise SpaceError(
@@ -189,15 +185,6 @@ def one_value_apart(
                 yield {**hparams, parameter.name: value}
 
 
-class DeclaredParameters(Protocol):
-    """An ``hp`` after a build, as far as a space learns from it; see ``HyperParameters``."""
-
-    @property
-    def parameters(self) -> Mapping[str, Parameter]:
-        """Storage name -> parameter of what the build declared."""
-        ...
-
-
 class Space:
     """The union of the parameters met in builds."""
 
@@ -205,12 +192,8 @@ class Space:
         # By storage name, in the order first met.
         self.parameters: dict[str, Parameter] = dict(parameters or {})
 
-    def learn(self, hp: DeclaredParameters) -> None:
-        """Add the parameters that a build met.
-
-        Raises SpaceError, and adds nothing, where one is known under the same name and condition
-        with other bounds.
-        """
+    def learn(self, hp: HyperParameters) -> None:
+        """Add the parameters that a build met; SpaceError where one had other bounds before."""
         for storage_name, parameter in hp.parameters.items():
             known = self.parameters.get(storage_name)
             if known is not None and not known.same_values(parameter):

@@ -44,7 +44,6 @@ class TrialAsker:
     ) -> None:
         self._sampler, self._strategy = sampler, strategy
         self._proposer, self._trials, self._peers = proposer, trials, peers
-        self._adaptive = proposer.adaptive
         # ``n_trials``: trials wanted in all; None when only time bounds the search. ``n_counted``:
         # how many of them exist, without repeated trials, continuations, and trials rejected before
         # training. ``by_time``: time may end the search before it has ``n_trials``.
@@ -61,7 +60,7 @@ class TrialAsker:
 
         An adaptive sampler that is asked ahead learns less: in waves of 64, TPE is random search.
         """
-        if self.draws_at_once or not self._adaptive:
+        if self.draws_at_once or not self._proposer.adaptive:
             return self._strategy.max_open
         n_workers = self._peers.n_workers
         return max(2 if n_workers > 1 else 4, (self.n_expected or 0) // 8 // n_workers)
@@ -140,7 +139,6 @@ class TrialAsker:
         self.draws_alone = True
         self._sampler = sampler or self._sampler
         self._proposer.reseed(resolve_sampler(self._sampler, seed), seed)
-        self._adaptive = self._proposer.adaptive
 
 
 class TrialUpdates:

@@ -341,11 +341,6 @@ class Proposer:
         self.structure_order.renumber(number, now)
         self._first_free = max(self._first_free, now + 1)
 
-    @property
-    def next_number(self) -> int:
-        """The first number that is free, as far as this worker knows."""
-        return self._next
-
     def skip_numbers(self, n_stored: int) -> None:
         """Number further trials from the storage's number of trials on; it has those foretold."""
         self._first_free = max(self._first_free, n_stored)

@@ -28,7 +28,6 @@ from paceline.study.metadata import RestoredStudy, StudyMetadata, check_name
 from paceline.study.objectives import Direction
 from paceline.study.proposer import Proposal, Proposer
 from paceline.study.samplers.earlier_studies import (
-    EarlierStudy,
     names_others,
     notes_on,
     read_earlier_studies,
@@ -125,10 +124,9 @@ class Study:
                 named = (direction,) if isinstance(direction, str) else direction
                 self.trials.set_direction(*named)
             self.metadata = StudyMetadata(name, stored, session)
-            self._worker, self._seed = worker, check_seed(seed)
-            self._learnt: Sequence[EarlierStudy] = ()
+            self._worker, self.seed = worker, check_seed(seed)
             self.strategy = strategy_of(sampler)
-            sampling = sampling_seed(self._seed, worker)
+            sampling = sampling_seed(self.seed, worker)
             self.proposer = Proposer(
                 resolve_sampler(sampler, sampling),
                 sampling,
@@ -158,11 +156,6 @@ class Study:
             )
             # The writer's thread keeps the writer alive, so it ends with the study.
             weakref.finalize(self, _close_quietly, writer)
-
-    @property
-    def seed(self) -> int:
-        """The seed of everything drawn at random."""
-        return self._seed
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -250,7 +243,6 @@ class Study:
                 f"warm_start_from is ignored: study {self.name!r} keeps the earlier studies that "
                 f"it began with ({', '.join(each.study for each in learnt) or 'none'})"
             )
-        self._learnt = learnt
         if told is not None:
             told.learn(learnt)
 
@@ -318,12 +310,11 @@ class Study:
                 self.metadata.learnt = list(joined.meta.get("learnt", ()))
                 self.metadata.id = self.peers.settle_id(self.metadata.id)
                 self.metadata.write(meta)
-                self._learnt = stored_earlier_studies(self.name, self.metadata.learnt)
             if self.peers.shared:
                 chosen = meta["sampler"] if meta.get("sampler_reason") else None
-                self.asker.share(sampling_seed(self._seed, self._worker), chosen)
-                if self.proposer.sampled.told is not None:
-                    self.proposer.sampled.told.learn(self._learnt)
+                self.asker.share(sampling_seed(self.seed, self._worker), chosen)
+                if (told := self.proposer.sampled.told) is not None:
+                    told.learn(stored_earlier_studies(self.name, self.metadata.learnt))
         self.updates.fail_left_running()
         self.writer.start(self.name)
         if self._worker is not None:

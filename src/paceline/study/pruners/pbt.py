@@ -163,11 +163,8 @@ def read_pbt(text: str) -> PBT:
         if "=" in rest:
             pairs = [(name, value) for name, _, value in (part.partition("=") for part in parts)]
         else:
-            pairs = list(
-                zip(
-                    ("perturbation_interval", "quantile_fraction")[: len(parts)], parts, strict=True
-                )
-            )
+            names = ("perturbation_interval", "quantile_fraction")
+            pairs = list(zip(names[: len(parts)], parts, strict=True))
         given = {name: _read(name, value) for name, value in pairs}
     except (ValueError, KeyError):
         raise UsageError(f"pruner: {text!r} is not understood. Write {FORM}.") from None
@@ -218,9 +215,7 @@ class PopulationPruner(Pruner):
     def __init__(self, settings: PBT, direction: Direction) -> None:
         self.settings = settings
         self._sign = -1.0 if direction == "maximize" else 1.0
-        self._waiting: dict[
-            int, float
-        ] = {}  # trial -> its loss at the perturbation that it waits for
+        self._waiting: dict[int, float] = {}  # trial -> its loss where it waits for the others
         self._failed: list[int] = []  # members that have failed since the last perturbation
         self._epoch = 0  # of the perturbation that the members wait for
         self._go: list[int] = []

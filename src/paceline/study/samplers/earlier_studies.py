@@ -314,9 +314,8 @@ def names_others(
     """Whether an argument names other studies than those that were learnt, as far as names tell."""
     if len(warm_start_from) != len(learnt):
         return bool(warm_start_from)
-    names = [
-        _place(text, directory)[1] for text in warm_start_from
-    ]  # None: the only study of a storage
+    # None: the only study of a storage.
+    names = [_place(text, directory)[1] for text in warm_start_from]
     pairs = zip(names, learnt, strict=True)
     return any(name is not None and Path(name).name != each.study for name, each in pairs)
 

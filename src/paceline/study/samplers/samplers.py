@@ -192,16 +192,13 @@ class Searcher(SearchStrategy, ABC):
         """
 
 
-class SamplerStrategy(SearchStrategy):
-    """The strategy of all samplers."""
-
-    def __init__(self, sampler: Any) -> None:
-        self.ends_by_itself = sampler == "grid"
-
-
 def strategy_of(sampler: Any) -> SearchStrategy:
     """Return who decides: the sampler given where it is a ``Searcher``, or what asks samplers."""
-    return sampler if isinstance(sampler, Searcher) else SamplerStrategy(sampler)
+    if isinstance(sampler, Searcher):
+        return sampler
+    strategy = SearchStrategy()
+    strategy.ends_by_itself = sampler == "grid"
+    return strategy
 
 
 def resolve_sampler(sampler: Any, seed: int) -> Sampler:

@@ -89,11 +89,11 @@ class ToldTrials:
         self.learnt: Sequence[EarlierStudy] = ()
         self._open: dict[int, int] = {}  # number -> id in the storage of the study in memory
         self._paused: set[int] = set()  # numbers of the shown trials that may continue
-        self._ended: list[SeenTrial] = []  # by number
+        self.all_ended: list[SeenTrial] = []  # of the study, by number
         self._ranked: list[SeenTrial] = []  # the best first
         self._best_kept: list[SeenTrial] = []  # when this many trials had ended
         self._n_at_best = 0
-        self._violate = False
+        self.any_violates = False  # whether some trial violates a constraint
         self._beside: list[SeenTrial] = []  # of earlier studies, as shown last
         self._made: dict[tuple[Any, ...], list[SeenTrial]] = {}
 
@@ -125,13 +125,13 @@ class ToldTrials:
         self._open.pop(number, None)
         if number in self._paused:  # else it is not among the ended: there may be thousands
             self._paused.discard(number)
-            self._ended = [seen for seen in self._ended if seen.number != number]
+            self.all_ended = [seen for seen in self.all_ended if seen.number != number]
             self._ranked = [seen for seen in self._ranked if seen.number != number]
 
     def _see(self, seen: SeenTrial) -> None:
-        bisect.insort(self._ended, seen, key=lambda other: other.number)
+        bisect.insort(self.all_ended, seen, key=lambda other: other.number)
         bisect.insort(self._ranked, seen, key=lambda other: other.order)
-        self._violate |= seen.violation > 0
+        self.any_violates |= seen.violation > 0
         if self.learnt:
             self._rank()
 
@@ -142,11 +142,6 @@ class ToldTrials:
             self._rank()
 
     @property
-    def any_violates(self) -> bool:
-        """Whether some trial violates a constraint."""
-        return self._violate
-
-    @property
     def open_ids(self) -> list[int]:
         """Ids of the unfinished trials, in the storage of the study in memory."""
         return list(self._open.values())
@@ -154,9 +149,9 @@ class ToldTrials:
     @property
     def ended(self) -> list[SeenTrial]:
         """The trials of the study that have ended and are shown, by number."""
-        if len(self._ended) <= FEW:
-            return self._ended
-        newest = self._ended[-NEWEST:]
+        if len(self.all_ended) <= FEW:
+            return self.all_ended
+        newest = self.all_ended[-NEWEST:]
         first = newest[0].number
         best = [trial for trial in self._best() if trial.number < first]
         return sorted(best, key=lambda trial: trial.number) + newest
@@ -165,48 +160,39 @@ class ToldTrials:
         """Return the best trials; of several objectives the front, the front of the rest..."""
         if len(self._ranked[0].values or ()) < 2:
             return self._ranked[:BEST]
-        if len(self._ended) != self._n_at_best:
+        if len(self.all_ended) != self._n_at_best:
             allowed = [t for t in self._ranked if t.values and t.violation <= 0]
             places = best_of([t.values or [] for t in allowed], BEST)
             self._best_kept = [allowed[place] for place in places]
-            self._n_at_best = len(self._ended)
+            self._n_at_best = len(self.all_ended)
         return self._best_kept
-
-    @property
-    def all_ended(self) -> Sequence[SeenTrial]:
-        """All trials of the study that have ended, by number."""
-        return self._ended
 
     def visible(self) -> list[SeenTrial]:
         """The trials that are shown and have ended, those of earlier studies first."""
         return self._beside + self.ended
 
     @contextmanager
-    def showing(
-        self, space: Mapping[str, BaseDistribution], *, filled: bool = True
-    ) -> Iterator[None]:
+    def showing(self, space: Mapping[str, BaseDistribution]) -> Iterator[None]:
         """Show these trials in place of those of the study in memory, inside a block.
 
         ``space`` are the hyperparameters that are chosen: a trial of an earlier study is shown if
-        it has allowed values of them. ``filled``: a value that such a trial does not have is drawn
-        at random, so that it can be shown.
+        it has allowed values of them. Those that it does not have are drawn at random.
         """
-        self._beside = self._earlier(space, filled) if self.learnt else []
+        self._beside = self._earlier(space) if self.learnt else []
         self.shown = True
         try:
             yield
         finally:
             self.shown, self._beside = False, []
 
-    def _earlier(self, space: Mapping[str, BaseDistribution], filled: bool) -> list[SeenTrial]:
+    def _earlier(self, space: Mapping[str, BaseDistribution]) -> list[SeenTrial]:
         """Return trials of earlier studies with values for a space; numbers below 0."""
-        key = (*space.items(), ("", filled))
+        key = tuple(space.items())
         if key not in self._made:
             told = [(study, trial) for study in self.learnt for trial in study.trials]
             made = []
             for index, (study, trial) in enumerate(told):
-                found = study.values(trial, space)
-                if found and (filled or len(found) == len(space)):
+                if found := study.values(trial, space):
                     params = self._values(found, index, space)
                     made.append(_seen(index - len(told), trial.rank, params, space))
             self._made[key] = made

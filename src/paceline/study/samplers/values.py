@@ -153,9 +153,8 @@ class RandomDraws:
         self.used = set(taken)  # those that have been tried, or rejected
         self._seed = seed
         self._fresh = (number for number in itertools.count() if number not in taken)
-        self._pool: dict[
-            int, dict[str, Any]
-        ] = {}  # number -> those of its stored values that were computed
+        # Number -> those of its stored values that were computed.
+        self._pool: dict[int, dict[str, Any]] = {}
 
     def fill(self, size: int) -> None:
         """Take draws into the pool, up to ``size``; one at least."""

@@ -68,7 +68,8 @@ class WriteBehind:
         self.stopwatch, self.cpu_seconds = Stopwatch(), 0.0
         self._store, self._note, self._look = store, note, look
         self._still_mine = still_mine
-        self._next_look, self._study = 0.0, 0
+        self._next_look = 0.0
+        self.study_id = 0  # the storage's, once the study is written to
         # Trials that were begun while the storage did not answer, and have another number there.
         self._numbers: dict[int, int] = {}
         self._unnumbered: dict[int, Future[int]] = {}
@@ -78,48 +79,27 @@ class WriteBehind:
         self._ids: dict[int, int] = {}
         self._records: collections.deque[Record] = collections.deque()
         self._change = threading.Condition()
-        self._unwritten = 0
+        self.n_waiting = 0  # records that are not in the storage yet
         self._hurry = 0  # how many callers wait
         self._closing = False
         self._until = 0.0  # when to give up, once it closes
         self._attempts = 0  # in all
         self._failed = 0  # number of the last attempt that failed
         self._doubtful = False  # whether the records to write may be in the storage already
-        self._trouble: PacelineError | None = None
+        self.trouble: PacelineError | None = None  # why records wait; None while they are taken
         self._error: PacelineError | None = None
         self._thread: threading.Thread | None = None
         self._noted_trouble = False
         # Whether this worker has lost what it began without the storage; it never gets that back.
         self._taken_over = False
-        self._dropped: set[int] = set()
+        # Numbers of trials that were not written, because another worker took this one for dead.
+        # Other workers may have given them to trials of their own by then.
+        self.dropped: set[int] = set()
 
     @property
     def started(self) -> bool:
         """Whether records go to the storage, rather than being kept for later."""
         return self._thread is not None
-
-    @property
-    def study_id(self) -> int:
-        """The storage's id of the study, once it is written to."""
-        return self._study
-
-    @property
-    def trouble(self) -> PacelineError | None:
-        """Why records wait; None while the storage takes them."""
-        return self._trouble
-
-    @property
-    def n_waiting(self) -> int:
-        """Records that are not in the storage yet."""
-        return self._unwritten
-
-    @property
-    def dropped(self) -> frozenset[int]:
-        """Numbers of trials that were not written, because another worker took this one for dead.
-
-        Another worker may have given their numbers to trials of its own by then.
-        """
-        return frozenset(self._dropped)
 
     def check_storage(self) -> bool:
         """Whether the storage takes records; the user is told when that changes."""
@@ -137,7 +117,7 @@ class WriteBehind:
     def start(self, study: str) -> None:
         """Begin to write to a study that the storage has, also the records handed over before."""
         with self.stopwatch.running():
-            self._study = self._store.study_id(study)
+            self.study_id = self._store.study_id(study)
         # A daemon thread lets an interrupted program end; the study closes the writer at exit.
         self._thread = threading.Thread(target=self._run, name="paceline-writer", daemon=True)
         self._thread.start()
@@ -149,7 +129,7 @@ class WriteBehind:
                 raise RuntimeError("the study is closed. Open it again to continue")
             before = len(self._records)
             self._records.extend(records)
-            self._unwritten += len(self._records) - before
+            self.n_waiting += len(self._records) - before
             if not before:  # the thread sleeps only while there is nothing to do
                 self._change.notify_all()
 
@@ -161,7 +141,7 @@ class WriteBehind:
         """
         record = TrialCreated(number, template)
         self.record(record)
-        waits = self.started and self._trouble is None
+        waits = self.started and self.trouble is None
         if waits and all(numbered.done() for numbered in self._unnumbered.values()):
             with self.stopwatch.running(), self._hurried(), contextlib.suppress(NotYet):
                 found = record.numbered.result(self.NUMBERING)
@@ -224,9 +204,9 @@ class WriteBehind:
             # A running attempt may have met an error that is over now: only a later one tells.
             before = self._attempts
             with self._hurried():
-                self._change.wait_for(lambda: not self._unwritten or self._failed > before)
-            if self._unwritten and self._trouble is not None:
-                raise _raised_again(self._trouble)
+                self._change.wait_for(lambda: not self.n_waiting or self._failed > before)
+            if self.n_waiting and self.trouble is not None:
+                raise _raised_again(self.trouble)
 
     def close(self, seconds: float | None = None) -> None:
         """Write the records left and end the thread, waiting for at most ``seconds``.
@@ -260,8 +240,8 @@ class WriteBehind:
                     return
             self._doubtful = False
             with self._change:
-                self._unwritten -= count
-                self._trouble = None
+                self.n_waiting -= count
+                self.trouble = None
                 self.cpu_seconds = time.thread_time() - began
                 self._change.notify_all()
 
@@ -289,7 +269,7 @@ class WriteBehind:
             self._store.reopen()
             self._doubtful = True
             with self._change:
-                self._trouble = self._trouble or error
+                self.trouble = self.trouble or error
                 self._failed = self._attempts
                 self._change.notify_all()
             return False
@@ -299,9 +279,9 @@ class WriteBehind:
         with self._change:
             self._change.wait_for(lambda: self._hurry or self._closing, timeout=seconds)
             if self._closing and time.monotonic() + seconds > self._until:
-                assert self._trouble is not None
+                assert self.trouble is not None
                 self._error = StorageError(
-                    f"{self._trouble} {self._unwritten} records of the last trials are not "
+                    f"{self.trouble} {self.n_waiting} records of the last trials are not "
                     "stored. When the storage responds, search again: the search resumes from the "
                     "last checkpoint."
                 )
@@ -343,7 +323,7 @@ class WriteBehind:
             elif not isinstance(record, StudyDescribed) and record.number in self._numbers:
                 self._id(record.number)
             new.append(record)
-        self._ids |= rows.write(self._study, new, self._ids)
+        self._ids |= rows.write(self.study_id, new, self._ids)
         self._given |= rows.given
         self._number(records)
         for record in new:
@@ -364,7 +344,7 @@ class WriteBehind:
             case TrialCreated(number, template):
                 trial = self._begun(record) if self._doubtful else None
                 if trial is None:
-                    trial = storage.create_new_trial(self._study, template)
+                    trial = storage.create_new_trial(self.study_id, template)
                     self._given[number] = storage.get_trial_number_from_id(trial)
                 if not template.state.is_finished():
                     self._ids[number] = trial
@@ -382,16 +362,16 @@ class WriteBehind:
                 storage.set_trial_state_values(self._id(number), OPTUNA_STATES[state], values)
                 self._ids.pop(number, None)  # an ended trial is not written again
             case StudyDescribed(meta):
-                storage.set_study_user_attr(self._study, META, meta)
+                storage.set_study_user_attr(self.study_id, META, meta)
 
     def _is_dropped(self, record: Record) -> bool:
         """Return whether a record is of a trial that was begun here and now is another worker's."""
         if isinstance(record, StudyDescribed):
             return False
         if isinstance(record, TrialCreated) and not self._is_still_mine():
-            self._dropped.add(record.number)
+            self.dropped.add(record.number)
             self._given[record.number] = record.number
-        return record.number in self._dropped
+        return record.number in self.dropped
 
     def _is_still_mine(self) -> bool:
         if self._still_mine is not None and not self._taken_over:
@@ -414,14 +394,14 @@ class WriteBehind:
         """The id of a trial that was written before a failure showed; None for a new one."""
         storage = self._store.storage
         if self._there is None:
-            trials = storage.get_all_trials(self._study, deepcopy=False)
+            trials = storage.get_all_trials(self.study_id, deepcopy=False)
             self._there = {identity(trial): trial.number for trial in trials}
         # Another program may have added trials, so that it has another number.
         number = self._there.get(identity(record.template))
         if number is None:
             return None
         self._given[record.number] = number
-        found = storage.get_trial_id_from_study_id_trial_number(self._study, number)
+        found = storage.get_trial_id_from_study_id_trial_number(self.study_id, number)
         return self._ids.setdefault(record.number, found)
 
     def _look_around(self) -> None:
@@ -457,7 +437,7 @@ class WriteBehind:
     def _id(self, number: int) -> int:
         if number not in self._ids:  # a trial of an earlier session
             self._ids[number] = self._store.storage.get_trial_id_from_study_id_trial_number(
-                self._study, self._numbers.get(number, number)
+                self.study_id, self._numbers.get(number, number)
             )
         return self._ids[number]
 

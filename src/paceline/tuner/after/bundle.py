@@ -37,11 +37,7 @@ def write_bundle(
     model: Path,
     folder: Path,
 ) -> dict[str, Any]:
-    """Writes the bundle of one complete trial, a zip file; returns its manifest.
-
-    ``model`` is the trial's saved .keras file; the study's ``folder`` tells the report more. Raises
-    OSError where a file cannot be read or written.
-    """
+    """Writes the bundle of one complete trial with its saved ``model``; returns its manifest."""
     # Optuna and its plots load here, and not with `paceline --help`.
     from paceline.report.html.page import report_page
     from paceline.report.html.subject import ReportSubject

@@ -75,10 +75,10 @@ def check_models(models: Sequence[tuple[int, keras.Model]]) -> None:
 def select(
     n_models: int, value_of: Callable[[Sequence[int]], float], objective: Objective, k: int
 ) -> list[int]:
-    """Selects at most ``k`` models whose mean prediction is best: positions in the order of adding.
+    """Selects at most ``k`` models whose mean prediction is best: positions, the best one first.
 
-    The first is the best by itself; one that comes twice counts twice. ``value_of`` returns the
-    objective of the mean prediction of models, given by their positions.
+    One that comes twice counts twice. ``value_of`` returns the objective of models' mean
+    prediction.
     """
     chosen: list[int] = []
     best: tuple[list[int], float] = ([0], math.nan)
@@ -245,10 +245,7 @@ class Predictions:
 
 
 def measured(model: keras.Model, data: ArrayData, metric: str, step: int | None = None) -> float:
-    """A number of what ``evaluate`` returns, those of an array among them as in a history.
-
-    ``step``: examples in a step; None: as many as Keras takes.
-    """
+    """A number of what ``evaluate`` returns, those of an array among them as in a history."""
     x, y, weight = (*data.inputs, None, None)[:3]
     logs = model.evaluate(
         x, y, sample_weight=weight, batch_size=step, verbose="0", return_dict=True
@@ -268,10 +265,7 @@ def _mean_dtype(tensor: Any) -> str:
 
 
 def _judge(model: keras.Model, masked: Sequence[str], masks: Sequence[np.ndarray]) -> keras.Model:
-    """A model with the loss and the metrics of ``model``, whose inputs are predictions and masks.
-
-    ``masked`` are the positions of the outputs that have ``masks``.
-    """
+    """A model with the loss and metrics of ``model``: its inputs are predictions and masks."""
     predicted = [keras.Input(t.shape[1:], dtype=_mean_dtype(t)) for t in model.outputs]
     beside = {
         i: keras.Input(mask.shape[1:], dtype="bool") for i, mask in zip(masked, masks, strict=True)
@@ -354,9 +348,8 @@ def make_ensemble(
 ) -> tuple[keras.Model, EnsembleRecord]:
     """Selects at most ``k`` of the models, the best first, on one half of ``data``, and joins them.
 
-    A model that is repeated counts each time. The models are used up: those selected become parts
-    of the ensemble. ``seed`` decides which half of the validation data selects. The record says of
-    which trials the ensemble is, and what it is worth on the other half.
+    The models are used up: those selected become parts of the ensemble. ``seed`` decides which half
+    of the validation data selects. The record says what the ensemble is worth on the other half.
     """
     check_models(models)
     if data.n < 2:

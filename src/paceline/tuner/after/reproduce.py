@@ -74,9 +74,8 @@ def arguments_again(
 ) -> dict[str, Any]:
     """The arguments of ``search`` to train one trial with, as it was, without x and y.
 
-    ``stored`` are the arguments of the search, as far as the study remembers them: no functions of
-    hp, which must be given again. ``given`` come first. ``n_epochs`` are recorded of the trial. A
-    data set ``x`` has its own batches.
+    ``stored`` are the arguments of the search: no functions of hp, which must be given again.
+    ``given`` come first. A data set ``x`` has its own batches.
     """
     for name, spec in ARGUMENTS.items():
         by_hp = spec.by_hp and name in stored and stored[name] is None and not is_data_set(x)
@@ -106,16 +105,12 @@ def train_again(
 ) -> tuple[str, dict[str, list[float]]]:
     """Trains a trial alone, for as many epochs as are recorded; returns its plan and history.
 
-    The trial is the last one of ``line``; its hparams, seed and number of epochs are used. A trial
-    that began as a copy comes after its source. Each trial trains its epochs of the line, and the
-    next one takes over. The history is that of the whole line.
+    The trial is the last one of ``line``. Each trial trains its epochs of the line, and the next
+    one takes over. The history is that of the whole line.
 
     ``beside`` are trials of the same search, in its order. Inputs of a program are the numbers that
     differed between trials before it was compiled, and another program rounds differently. So
     models of the first few trials that trained in it are shown again.
-
-    Raises StudyError where the trial began as a copy of one that the study has no more, and
-    BuildError where it failed this time.
     """
     trial = line[-1].trial
     if line[0].trial.continued_at is not None:

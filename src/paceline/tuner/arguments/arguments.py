@@ -216,10 +216,7 @@ class SearchArguments:
         )
 
     def inputs_for(self, hp: HyperParameters, model: Any = None) -> TrialInputs:
-        """The data, batch sizes and so on of one trial.
-
-        Without ``model``, the trial's, data are as the first model preprocesses them.
-        """
+        """The data, batch sizes and so on of one trial, whose model may preprocess the data."""
         loaded = self.reader.read(hp, model)
         size = self._batch_size_of(loaded, hp)
         validation, validation_size = self._validation_of(loaded, size, hp)
@@ -389,11 +386,10 @@ def read_arguments(
 ) -> SearchArguments:
     """Checks the arguments of a call of ``Tuner.search``, which documents them.
 
-    ``executor`` and ``seed`` are the tuner's. ``needs_end``: the sampler never ends by itself.
-    ``folder`` is for files of callbacks. ``note`` is called with texts about callbacks and data.
-    ``preprocessing`` is what the first model does to samples, if it is a task of KerasHub. The
-    callbacks may also be a ``CallbackFactory``, which knows by itself where their files go. Raises
-    DataError where the data cannot be trained on.
+    ``needs_end``: the sampler never ends by itself. ``folder`` is for files of callbacks. ``note``
+    is called with texts about callbacks and data. ``preprocessing`` is what the first model does to
+    samples, if it is a task of KerasHub. The callbacks may also be a ``CallbackFactory``, which
+    knows by itself where their files go.
     """
     values = check_each(given)
     _check_together(values, given, needs_end)

@@ -137,8 +137,7 @@ class Constraints:
     def check(self, model: Any, hparams: Mapping[str, Any]) -> dict[str, float]:
         """Name of each constraint -> by how much the model violates it: none is above 0.
 
-        All variables of the model are made; ``hparams`` are plain name -> real value. Raises
-        TrialRejected, which holds the amounts of all constraints, where one is violated.
+        All variables of the model are made. TrialRejected holds the amounts where one is above 0.
         """
         amounts: dict[str, float] = {}
         said = []
@@ -157,7 +156,7 @@ class Constraints:
     def amounts_of(self, rejected: TrialRejected) -> dict[str, float]:
         """The amounts to store of a trial that was rejected.
 
-        ``hp.reject`` may come before there is a model, so the constraints count as satisfied then.
+        ``hp.reject`` may come before there is a model; the constraints count as satisfied then.
         """
         return {**dict.fromkeys(self._all, 0.0), **rejected.amounts}
 

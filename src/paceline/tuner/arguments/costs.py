@@ -73,8 +73,7 @@ class TrialCosts:
     def of_build(self, model: Any, inputs: TrialInputs, build: Callable[[], Any]) -> dict[str, int]:
         """Name -> cost of a model that was just built, for the objectives other than the latency.
 
-        The model is not changed: if it has no variables yet, ``build`` builds it again. Raises
-        ObjectiveError where a cost cannot be told of this model.
+        The model is not changed: if it has no variables yet, ``build`` builds it again.
         """
         wanted = [name for name in self.names if name != "latency"]
         if not wanted:
@@ -93,10 +92,7 @@ class TrialCosts:
         return {name: int(count[name]()) for name in wanted}
 
     def must_wait(self, number: int, known: Mapping[str, Any]) -> bool:
-        """Whether a trial that has trained all its epochs ends after its latency is measured.
-
-        ``known`` is what is known of its model.
-        """
+        """Whether a trial that has trained, with these costs ``known``, waits to be measured."""
         if "latency" not in self.names or "latency" in known:
             return False
         if number not in self._due:
@@ -114,11 +110,7 @@ class TrialCosts:
         return due
 
     def measure(self, trial: Trial, known: Mapping[str, Any]) -> dict[str, Any]:
-        """Measures the latency of a trial's trained model, unless it was measured before.
-
-        ``known`` is what an earlier process has stored of the same trial. Raises whatever the
-        user's build or the model's call raises.
-        """
+        """Measures the latency of a trial's model, unless an earlier process did: see ``known``."""
         found = {name: known[name] for name in known if name.startswith("latency")}
         if "latency" in found:
             return found
@@ -195,10 +187,7 @@ def _item_bytes(dtype: Any) -> int:
 
 
 def forward_flops(model: Any, x: Any) -> float:
-    """The floating-point operations of a call of a model, in matrix products and convolutions.
-
-    The model is built, and Keras runs on JAX; ``x`` has shapes and dtypes of the inputs [B, ...].
-    """
+    """The floating-point operations of a call of a model, in matrix products and convolutions."""
     import jax
 
     from paceline.pack.plan.flops import count_flops

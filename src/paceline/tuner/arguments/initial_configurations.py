@@ -31,9 +31,8 @@ _OPTUNA = "params_"
 def read_configurations(given: Configurations) -> list[dict[str, Any]]:
     """Reads configurations; what they do not name, the sampler chooses.
 
-    A mapping, name -> value, is one configuration. A DataFrame has a column for each hyperparameter
-    and a row for each configuration; it may be a table of ``Tuner.results`` or of
-    ``optuna.Study.trials_dataframe``. A missing cell is not named.
+    A DataFrame has a column for each hyperparameter and a row for each configuration. It may be a
+    table of ``Tuner.results`` or of ``optuna.Study.trials_dataframe``. A missing cell is not named.
     """
     found: list[dict[str, Any]] = []
     if isinstance(given, Mapping):
@@ -94,10 +93,9 @@ def _missing(value: Any) -> bool:
 
 
 def read_file(path: Path) -> list[dict[str, Any]]:
-    """Reads configurations from a file of JSON.
+    """Reads configurations from a file of JSON: one or a list.
 
-    It holds name -> value, or the output of ``paceline best --json`` or ``paceline trials --json``,
-    whose ``hparams`` are read. Or a list of these.
+    Each is name -> value, or from the output of ``paceline best --json`` or ``trials --json``.
     """
     try:
         held = json.loads(path.read_text(encoding="utf-8"))

@@ -15,10 +15,7 @@ UNNAMED = "study"
 
 
 def default_study() -> tuple[str, str | None]:
-    """The name of a study that the user gives no name: that of the script or the notebook.
-
-    The second part is what to tell the user of the name.
-    """
+    """The name of a study that the user gives no name, and what to tell the user of it."""
     name = _program_name()
     if name is not None:
         return name, None

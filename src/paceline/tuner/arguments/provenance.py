@@ -109,8 +109,7 @@ ERA = [name for name, spec in ARGUMENTS.items() if spec.era]
 def eras(before: Mapping[str, Any], arguments: SearchArguments, n_trials: int) -> list[Any]:
     """From which trial on a study was searched with which arguments, as JSON values.
 
-    ``before`` is the study's metadata before this search; ``n_trials`` is how many trials there
-    are. Trials that are unfinished when arguments change count with the earlier arguments.
+    Trials that are unfinished when arguments change count with the earlier arguments.
     """
     found, now = _eras(before), arguments.to_meta()
     if not found and n_trials:

@@ -39,10 +39,7 @@ def with_chosen_pruner(
     objective: Objective | Objectives,
     note: Callable[[str], None],
 ) -> TunerConfig:
-    """The arguments of a tuner whose pruner was not given, with the one that is meant.
-
-    Writes nothing.
-    """
+    """The arguments of a tuner whose pruner was not given, with the one that is meant."""
     stored = StudyStorage.of(config.storage, config.study, config.directory).load(config.study)
     if stored is not None and len(stored.trials):
         before, reason = stored.meta.get("pruner"), stored.meta.get("pruner_reason")

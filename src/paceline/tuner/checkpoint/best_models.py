@@ -76,10 +76,9 @@ class BestModels(BestTrialArrays):
                 self._open[trial.number] = self._ended.pop(trial.number)
 
     def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Parts]) -> None:
-        """Holds a running trial's weights when its new best value is among the k best.
+        """Holds a running trial's weights when its value after ``epoch`` is among the k best.
 
-        ``epoch`` is that of ``value``, from 1. ``fetch`` copies the weights from the device; it is
-        called only when they are held.
+        ``fetch`` copies the weights from the device; it is called only when they are held.
         """
         if self._front is not None or self._is_among_best(number, value):
             self._open[number] = HeldTrial(value, epoch, fetch())
@@ -158,7 +157,7 @@ class BestModels(BestTrialArrays):
         """Writes held models that are not on disk yet; removes files no longer among the best.
 
         ``rebuild`` makes the Keras model to save. ``note`` is told of a model that Keras cannot
-        save whole: its weights are saved alone then. Raises OSError where a file cannot be written.
+        save whole: its weights are saved alone then.
         """
 
         def write(number: int, held: HeldTrial) -> str | None:
@@ -200,8 +199,7 @@ class BestModels(BestTrialArrays):
 def find_saved(folder: Path, study: str, number: int, value: float | None) -> Path | None:
     """The file to load a trial's weights from, whichever worker of the study has saved it.
 
-    It holds a whole model or weights alone; None if there is none. A file of another ``value`` is
-    another trial's. ``folder`` and ``study`` are the study's, the latter its id.
+    It holds a whole model or weights alone; that of another ``value`` is another trial's.
     """
     for best in (folder / FOLDER, *sorted(folder.glob(f"{WORKERS}/*/{FOLDER}"))):
         entry = read_manifest(best, study).get(number)
@@ -215,9 +213,8 @@ def find_saved(folder: Path, study: str, number: int, value: float | None) -> Pa
 class TrainedModels:
     """Makes the trained models of a study again, from ``build(hp)`` and the weights that are kept.
 
-    The study's direction is known. ``folder`` is where this search keeps models; where that is the
-    folder of one of the study's workers, ``study_folder`` is the study's. ``precision`` is None for
-    what the study was searched with.
+    ``folder`` is where this search keeps models; where that is the folder of one of the study's
+    workers, ``study_folder`` is the study's. ``precision``: None as the study was searched.
     """
 
     #: Returns what saves a trial's model with some weights if this process cannot build it.
@@ -317,10 +314,7 @@ class TrainedModels:
         return model
 
     def save(self, note: Callable[[str], None]) -> str | None:
-        """Writes best models that are not on disk yet; returns why they stay in memory, or None.
-
-        ``note`` is told of models that cannot be saved whole, and once that the disk has no room.
-        """
+        """Writes best models that are not on disk yet; returns why they stay in memory, or None."""
         self._last_save = time.perf_counter()
         from paceline.program.initial_weights import changes_kept, values_kept
 
@@ -354,8 +348,7 @@ class TrainedModels:
     def save_if_due(self, note: Callable[[str], None]) -> None:
         """Calls ``save`` every ``EVERY`` seconds, so that a process that dies loses little.
 
-        A search that shares its study saves each model at once, because it has no checkpoint that
-        would hold unsaved models.
+        A search that shares its study saves each model at once: it has no checkpoint to hold them.
         """
         waited = time.perf_counter() - self._last_save
         if self._study.writer.unnumbered:

@@ -265,10 +265,9 @@ def save_checkpoint(
 ) -> Path:
     """Writes the facts and arrays of a snapshot to a file of its own, whole or not at all.
 
-    No other process writes to ``folder`` now, which is made if need be. The file's name is ``stem``
-    and the beginning of its SHA-256. ``beside`` has the names of shared files in the folder, and
-    which keys of each belong to the snapshot. Raises OSError or SafetensorError where the file
-    cannot be written.
+    No other process writes to ``folder`` now. The file's name is ``stem`` and the beginning of its
+    SHA-256. ``beside`` has the names of shared files in the folder, and which keys of each belong
+    to the snapshot.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _tidy(folder)  # a process that was killed here may have left a temporary file
@@ -302,10 +301,7 @@ def _tidy(folder: Path) -> None:
 
 
 def load_checkpoint(path: Path, digest: str) -> tuple[Snapshot[dict[str, Any]] | None, str]:
-    """Reads a file of ``save_checkpoint``: the snapshot and "", or None and why it cannot be read.
-
-    ``digest`` is the beginning of its SHA-256, which its name ends with.
-    """
+    """Reads a file of ``save_checkpoint``: the snapshot and "", or None and why it cannot."""
     held: Any = None
     try:
         if file_digest(path)[:16] != digest:
@@ -413,10 +409,7 @@ class SavePolicy:
         return self._checkpoints.any
 
     def forget_enqueued(self, values: Mapping[str, Any] | None) -> None:
-        """Removes values that were enqueued and are an error from the last snapshot.
-
-        Otherwise every further search on the study would try them again and fail.
-        """
+        """Removes enqueued values that are an error from the last snapshot: none repeats them."""
         self._checkpoints.flush()
         snapshot = self._checkpoints.load()
         if values is None or snapshot is None or snapshot.facts.get("key") != self.key:

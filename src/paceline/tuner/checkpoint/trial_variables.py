@@ -76,8 +76,7 @@ class SavedTrial(Struct):
 class BestTrialArrays(ABC):
     """Keeps arrays of the k best trials that have ended; ``keep`` is k.
 
-    ``study`` returns the study's id: another study may have left its files in ``folder``, which is
-    made at the first save.
+    ``study`` returns the study's id: another study may have left its files in ``folder``.
     """
 
     def __init__(
@@ -114,8 +113,7 @@ class BestTrialArrays(ABC):
     ) -> None:
         """Writes all that is missing on disk; removes files of trials that are no longer kept.
 
-        ``write`` returns the name of the file that it has made, or None if it cannot. Raises
-        OSError where a file cannot be written.
+        ``write`` returns the name of the file that it has made, or None if it cannot.
         """
         if not kept:
             return
@@ -160,11 +158,7 @@ class LastVariables(BestTrialArrays):
         return held.arrays is None
 
     def offer(self, number: int, epoch: int, value: float, fetch: Callable[[], Parts]) -> None:
-        """Holds a complete trial's variables when it is among the k best.
-
-        ``epoch`` is its last, from 1. ``fetch`` copies the variables from the device; it is called
-        only when they are held.
-        """
+        """Holds a complete trial's variables, from the device, if it is among the k best."""
         if self._is_among_best(number, value):
             # Copies: what is fetched may be a view of the arrays of all slots.
             arrays = [[np.array(leaf) for leaf in part] for part in fetch()]
@@ -172,11 +166,7 @@ class LastVariables(BestTrialArrays):
             self._ended = self._best_of(self._ended)
 
     def load(self, number: int, epoch: int) -> Parts | None:
-        """Finds the variables of a trial after its last epoch, counted from 1.
-
-        They are the trainable, non-trainable, optimizer and metric variables; None if they are not
-        kept, or the file is of another epoch, or damaged.
-        """
+        """Finds all variables of a trial after its last epoch, if they are kept and whole."""
         held = self._ended.get(number)
         if held is None or held.epoch != epoch:
             return None
@@ -190,10 +180,7 @@ class LastVariables(BestTrialArrays):
         return None
 
     def save(self) -> None:
-        """Writes what is held; removes files of trials no longer among the best nor awaited.
-
-        Raises OSError where a file cannot be written.
-        """
+        """Writes what is held; removes files of trials no longer among the best nor awaited."""
         self._ended = self._best_of(self._ended)
         saved = all(self._is_saved(number, held) for number, held in self._ended.items())
         if saved and self._ended.keys() == self._saved.keys():

@@ -63,10 +63,7 @@ class _ProbedModel:
 
 
 class Effects:
-    """Finds out what other values of hyperparameters change, by building models.
-
-    ``hparams`` here are plain name -> real value, of all hyperparameters.
-    """
+    """Finds out what other values of hyperparameters change, by building models."""
 
     def __init__(
         self, builder: ModelBuilder, arguments: SearchArguments, copies: TrialCopies, seed: int
@@ -117,10 +114,9 @@ class Effects:
             yield {name: hparams.get(name, value) for name, value in hp.hparams.items()}
 
     def program(self, hparams: Mapping[str, Any]) -> tuple[str, ...] | None:
-        """What trials have in common whose hyperparameters have the same effects.
+        """What trials have in common whose hyperparameters have the same effects; None: unknown.
 
-        It is the name of their group, and those that ``build`` declares; None if ``build`` fails,
-        or its model cannot be packed.
+        It is the name of their group, and those that ``build`` declares.
         """
         with suppress(Exception):
             model = self._model(hparams)
@@ -157,8 +153,7 @@ class Effects:
     ) -> Compose:
         """Returns what chooses the variables that a copy with the hparams ``own`` begins with.
 
-        ``source`` are the hparams of the trial that is copied, ``non_trainable`` the variables of
-        the copy's model, in Keras' order.
+        ``non_trainable`` are the variables of the copy's model, in Keras' order.
         """
         leaves: set[int] = set()
         for name, value in own.items():

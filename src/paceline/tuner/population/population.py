@@ -176,8 +176,7 @@ class Population:
     def look(self) -> None:
         """Traces models like the trials that have begun, with other values.
 
-        So the numbers that perturbations will change are inputs of the programs from the start, and
-        nothing is compiled again when they do.
+        So what perturbations will change is an input of the programs, and nothing compiles again.
         """
         for number in list(self._trials.running):
             trial = self._study.trials.by_number(number)

@@ -107,10 +107,7 @@ class SearchCheckpointer:
                 self._save_search(self._policy)
 
     def resume(self, snapshot: Snapshot[SearchFacts]) -> None:
-        """Puts the trials of a checkpoint back to where they were, and continues with them.
-
-        The study was opened with the snapshot's facts.
-        """
+        """Puts the trials of a checkpoint back to where they were, and continues with them."""
         facts = snapshot.facts
         self._failures.succeeded = facts.succeeded
         self._prefetch.carried_over = facts.carried_over
@@ -140,8 +137,7 @@ class SearchCheckpointer:
     def _save_trials(self, policy: SavePolicy) -> None:
         """Saves each running trial by itself.
 
-        Other workers change the study meanwhile, so the search cannot go back to a checkpoint, but
-        a trial can.
+        Other workers change the study, so that the search cannot go back to a checkpoint.
         """
         with contextlib.suppress(StorageError):  # the study has told the user
             self._study.writer.flush()  # a trial that has ended need not be kept

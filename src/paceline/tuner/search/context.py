@@ -48,9 +48,8 @@ class SearchContext:
     objectives: Objectives | None  # all of several; None for one
     costs: TrialCosts | None  # of models, where these are among the objectives; else None
     builder: ModelBuilder
-    share_widths: (
-        bool | str
-    )  # whether trials of several widths share a program; "auto": if it is faster
+    # Whether trials of several widths share a program; "auto": if it is faster.
+    share_widths: bool | str
     constraints: Constraints | None  # of models to be trained
     outlook: SearchOutlook  # what was expected when the study began
     packs: PackExecutor | None  # trains trials side by side; None when no trial can be packed

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 
 class TrialEvents:
-    """Tells everyone concerned what has happened to a trial of one search.
-
-    Concerned are the study, the executors, the best models, the pruner, and the count of failures.
-    """
+    """Tells everyone concerned what has happened to a trial of one search."""
 
     def __init__(self, context: SearchContext) -> None:
         self._study, self._trials, self._members = context.study, context.trials, context.members
@@ -172,8 +169,8 @@ class TrialEvents:
     def leave(self, number: int, ended: Trial | None = None) -> bool:
         """Drops all that this search holds of a trial; returns whether it ran here or was paused.
 
-        ``ended`` is the trial as it has ended: its model may be one of the best. None: it is
-        another worker's now, or begins again.
+        The model of a trial that has ``ended`` may be one of the best. None: it continues
+        elsewhere, or restarts.
         """
         was_here = self._trials.forget(number)
         if was_here:

@@ -73,10 +73,7 @@ class FirstBuild:
     compiled: frozenset[str] = frozenset()  # names of logs that ``compile`` was given metrics for
 
     def note_on(self, objective: Objective, given: Any) -> str | None:
-        """A sentence for the user where the objective is an array, or no metric but the loss.
-
-        ``given`` is the argument of ``Tuner``. None: there is nothing to say.
-        """
+        """A sentence for the user where the objective is an array, or no metric but the loss."""
         others = metrics_beside_loss(self.names or ())
         if given is None and objective.name == "val_loss" and (others or self.names is None):
             made = f" ({', '.join(others[:3])})" if others else ""
@@ -97,10 +94,7 @@ class FirstBuild:
     def objective(
         self, given: Any, direction: str | None, *, callbacks: bool
     ) -> Objective | Objectives:
-        """The objective of a search, or all of several; ``given`` is the argument of ``Tuner``.
-
-        ``callbacks``: trials have callbacks, which may add the objective to the logs.
-        """
+        """The objective of a search, or all of several; callbacks may add it to the logs."""
         if isinstance(given, list):
             from paceline.study.objectives import resolve_objectives  # seldom needed
 
@@ -134,11 +128,7 @@ def _no_trace() -> str:
 def first_preprocessing(
     builder: ModelBuilder, seed: int, precision: str | None, first: HyperParameters | None
 ) -> Any:
-    """What the first model does to samples before its step sees them, if it is a task of KerasHub.
-
-    It is of ``data/preprocessed.py``; None for other models. ``first`` is as for ``probe``. Raises
-    BuildError where the build failed.
-    """
+    """What the first model does to samples before its step, if it is a task of KerasHub."""
     if "keras_hub" not in sys.modules or keras.backend.backend() != "jax":
         return None  # there are no tasks yet, or ``fit`` reads their data
     from paceline.data.preprocessed import preprocessing_of
@@ -167,8 +157,7 @@ def probe(
 
     ``attempts`` builds may fail; ``seed`` is that of the hyperparameters of the further ones.
     ``first`` is the hp of the first build; None: nothing is known of the space. ``constraints`` are
-    tried on the model, which need not satisfy them. Raises an error of Paceline in the build or a
-    function of hp as it was raised.
+    tried on the model, which need not satisfy them.
     """
     keras_private.check_names()  # before the build and the data could be blamed
     hp, model, inputs = _first_model(builder, arguments, seed, attempts, first)
@@ -232,11 +221,7 @@ def _check_complex(model: Any, x: Any) -> None:
 
 
 def _check_validation(model: Any, batch: Any, validation: Any, *, wrapped: bool) -> None:
-    """Checks that the model takes validation data of other shapes than those to train on.
-
-    ``batch`` and ``validation`` are shapes and dtypes of a batch of each: ``(x,)``, ``(x, y)`` or
-    with weights. ``wrapped`` is ``ArrayData.wrapped`` of the validation data.
-    """
+    """Checks that the model takes validation data of other shapes than those to train on."""
     say = _differences(batch, validation)
     if not say:
         return

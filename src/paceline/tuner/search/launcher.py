@@ -132,10 +132,7 @@ class TrialLauncher:
         seconds: float,
         best: HeldTrial | None = None,
     ) -> None:
-        """Puts a trial that has just begun after an epoch that another trial has trained for it.
-
-        ``best`` is what is held of that one's best epoch.
-        """
+        """Puts a trial that has just begun after an epoch that another trial has trained for it."""
         running = self._trials.running[number]
         self._study.updates.copy_epochs(number, history, epoch)
         running.epoch, running.seconds = epoch, seconds
@@ -158,11 +155,7 @@ class TrialLauncher:
         return None if (rules := self._context.stopping) is None else rules.n_may_begin
 
     def adopt(self, number: int) -> int:
-        """Begins a trial that a worker left when it died; returns the epoch after which it
-        continues.
-
-        That is 0 where nothing of its training is left.
-        """
+        """Begins a trial of a worker that died; returns the epoch after which it continues."""
         trial = self._study.trials.by_number(number)
         extra = trial.continued_from is not None
         try:
@@ -360,10 +353,7 @@ class TrialLauncher:
     def start(
         self, number: int, built: BuiltTrial, *, extra: bool = False
     ) -> UnfinishedTrial | None:
-        """Begins a trial, and hands it to an executor; None if it fails at once.
-
-        ``extra``: it continues another trial.
-        """
+        """Begins a trial, which may continue another, in an executor; None if it fails at once."""
         self._trials.begin(number, built.epochs, extra=extra)
         self._context.timeout.trial_begins(number)
         self._submit(self._study.trials.by_number(number), built)

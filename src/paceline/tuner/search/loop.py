@@ -100,12 +100,8 @@ class SearchLoop:
     def run(self) -> None:
         """Searches until the study has its trials, the space is exhausted or the search is stopped.
 
-        Raises:
-            BuildError: Trials failed several times in a row; the message holds the cause.
-            ConstraintError: Many configurations in a row were rejected.
-            ClusterError: A cluster has no worker any more, or is gone; what was known is saved.
-            TrialHangError: A compiled step does not come back; the storage has all that is known.
-            KeyboardInterrupt: A signal asked the search to stop.
+        Raises BuildError and ConstraintError after failures and rejections in a row, and
+        ClusterError or TrialHangError where nothing trains any more. What is known is stored.
         """
         try:
             while self._round():
@@ -378,10 +374,7 @@ class EpochReports:
         self.stopped = False  # whether a training in ``fit`` was told to stop, as the search stops
 
     def receive(self, report: EpochReport) -> LateAnswer:
-        """Handles a report of a job, which is a trial or a member of one.
-
-        Raises ObjectiveError where the objective is not among the logs.
-        """
+        """Handles a report of a job, which is a trial or a member of one."""
         self._peers.hear()
         number = self._members.trial_of(report.number)
         if number not in self._trials.running:

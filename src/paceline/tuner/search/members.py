@@ -71,9 +71,8 @@ def jobs_of(
 ) -> list[Job]:
     """Makes a job for each repeat of a trial, the last repeat first; folds are parts of a job.
 
-    ``build`` makes the trial's model from a seed. Callbacks that depend on ``hparams`` are given
-    them; ``files`` is what callbacks call the trial in names of files. ``widths`` builds models
-    like the trial's, at other widths; None: it trains by itself.
+    ``build`` makes the trial's model from a seed. ``files`` is what callbacks call the trial in
+    names of files. ``widths`` builds models like the trial's, at other widths.
     """
     # Models are built in the order of the repeats.
     jobs = [
@@ -138,9 +137,8 @@ def other_models(
 ) -> SiblingModelBuilder | None:
     """Builds models like a trial's; None if it is to have a program of its own.
 
-    ``build`` makes a model of hyperparameters, from the trial's seed; ``share_widths`` is as the
-    argument of ``Tuner``. ``job`` is the number of the trial's first job, where a search that
-    continues may ask for it.
+    ``build`` makes a model of hyperparameters, from the trial's seed. ``job`` is the number of the
+    trial's first job, where a search that continues may ask for it.
     """
     if share_widths is False:
         return None

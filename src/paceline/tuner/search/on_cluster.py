@@ -53,11 +53,7 @@ def cluster_executor(
     models: TrainedModels,
     note: Callable[[str], None],
 ) -> RemoteExecutor:
-    """The executor of a search on a cluster; raises as ``Cluster.connect``.
-
-    ``how`` is slots and plan, the limit of an epoch, whether trials come in order, and what the
-    search is expected to train.
-    """
+    """The executor of a search on a cluster; raises as ``Cluster.connect``."""
     assert config.cluster is not None
     options, limit, in_order, outlook = how
     if outlook.core_seconds:  # workers make families at once: only the search itself works ahead

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from paceline.errors import StorageError
 from paceline.study.sharing.peers import PeerChanges
@@ -16,13 +16,8 @@ from paceline.study.trials.trial import Trial
 from paceline.tuner.search.context import SearchContext
 from paceline.tuner.search.events import TrialEvents
 
-
-class TrialAdopter(Protocol):
-    """What can train trials on that another worker has left: the launcher."""
-
-    def adopt(self, number: int) -> int:
-        """Begins such a trial; returns the epoch after which it continues."""
-        ...
+if TYPE_CHECKING:
+    from paceline.tuner.search.launcher import TrialLauncher
 
 
 class PeerWatcher:
@@ -37,7 +32,7 @@ class PeerWatcher:
     def __init__(
         self,
         context: SearchContext,
-        launcher: TrialAdopter,
+        launcher: TrialLauncher,
         events: TrialEvents,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -51,10 +46,7 @@ class PeerWatcher:
         self.stopped_by: str | None = None  # the program that asked the search to stop, in words
 
     def look(self, n_left: int | None = None) -> None:
-        """Takes in what the other workers did, unless that was done less than ``EVERY`` ago.
-
-        ``n_left`` is the number of trials that the study still lacks; None if there is no total.
-        """
+        """Takes in what others did, unless just done; the study lacks ``n_left`` trials."""
         self._take_numbers()
         self.hear()
         if not self._peers.shared:

@@ -61,10 +61,7 @@ class ProgressReporter:
         self.devices = _devices()  # of JAX in words; None if Keras runs on something else
 
     def show(self, phase: str) -> None:
-        """Calls the user's ``progress``, unless just done; SearchStopped where it returns False.
-
-        ``phase`` is what the search does now: building, compiling or training.
-        """
+        """Calls the user's ``progress``, unless just done; SearchStopped where it returns False."""
         now = time.perf_counter()
         if self._show is not None and now - self._shown >= BETWEEN_LOOKS:
             self._shown = now
@@ -224,8 +221,7 @@ class ProgressReporter:
         """What ``paceline search --json`` prints, as JSON values.
 
         ``seconds`` are those of the whole call, reading the data and the first build included.
-        ``build_seconds`` passed in the user's build; for ``checkpoint_seconds`` the search waited
-        for checkpoints. ``ended`` is None while it runs, and where it failed.
+        ``ended`` is None while it runs, and where it failed.
         """
         study, trials, best = self._study, self._trials, self._study.trials.best
         names = self._objectives

@@ -181,11 +181,10 @@ class SearchRun:
             )
 
     def run(self, began: float) -> None:
-        """Searches, and saves what came of it.
+        """Searches, and saves what came of it, what the search has begun at KeyboardInterrupt.
 
         ``began`` is when the call of ``Tuner.search`` began, by ``time.perf_counter``, in seconds.
-        Raises as ``SearchLoop.run``, and StorageError where the study or the best model cannot be
-        written. At KeyboardInterrupt, what the search has begun is saved.
+        Raises as ``SearchLoop.run``, and StorageError where something cannot be written.
         """
         study, config = self.study, self._config
         n_done, n_open = self._resolve_n_trials()
@@ -271,11 +270,8 @@ class SearchRun:
                         )
                     )
             study.proposer.structure_order.fill(max(1, packs.max_slots // arguments.n_members))
-        trackers, trials, rules = (
-            self._config.trackers,
-            UnfinishedTrials(study.trials),
-            arguments.stopping,
-        )
+        trackers, rules = self._config.trackers, arguments.stopping
+        trials = UnfinishedTrials(study.trials)
         self._guard.running = trials.running
         return SearchContext(
             study=study,
@@ -364,10 +360,7 @@ class SearchRun:
             raise unreadable(study, why, self._config.folder / "checkpoints") from error
 
     def _resolve_n_trials(self) -> tuple[int, int]:
-        """Works out the study's total of trials.
-
-        Returns the number of trials that it has, and how many of them are running or paused.
-        """
+        """Works out the study's total of trials; returns how many it has, and how many are open."""
         study, arguments = self.study, self._arguments
         under_way = UNDER_WAY if study.resumed else ()
         is_open = [trial for trial in study.trials if trial.state in under_way]

@@ -80,9 +80,7 @@ class UnfinishedTrial(Struct):
     worker: str | None = None  # the machine of a cluster that trained its last epoch
     wall: float = 0.0  # seconds on the clock of its epochs, its neighbours in the pack included
     members: TrialMembers | None = None  # None with one member, and before the first has reported
-    costs: dict[
-        str, Any
-    ] = {}  # of its model, as ``Trial.costs`` has them; where objectives need them
+    costs: dict[str, Any] = {}  # as ``Trial.costs`` has them, where objectives need them
 
 
 class UnfinishedTrials:
@@ -222,10 +220,7 @@ class FailureLimit:
         self._trainings, self._last = self._trainings + 1, error
 
     def of_all(self, healthy: bool) -> bool:
-        """Whether one trial after another fails in training.
-
-        Where some trial is ``healthy``, any number of others may fail.
-        """
+        """Whether one trial after another fails in training, and none is ``healthy``."""
         if self._trainings < self._in_a_row or healthy:
             return False
         self.cause = self._last

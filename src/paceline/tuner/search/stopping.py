@@ -26,9 +26,7 @@ class StoppingRules:
     """The rules of one call of ``search``; see there. None: no such rule."""
 
     target_value: float | None = None  # a value of the objective that is good enough
-    patience_trials: int | None = (
-        None  # trials in a row, by number, that may end without a better value
-    )
+    patience_trials: int | None = None  # in a row, by number, that may end without a better value
     max_total_epochs: int | None = None  # of all trials of the study
 
     def check(self, epochs: Any, initial_epoch: Any = 0, continue_best: int | None = None) -> None:
@@ -108,8 +106,7 @@ class StoppingCheck:
         """Checks before a search that a population can train to its last epoch under the rules.
 
         ``n_new`` members train from their first epoch, or continue from a checkpoint; ``copies``
-        continue from a checkpoint, too, and continue other trials. All train side by side, whatever
-        the others reach.
+        continue other trials. All train side by side, whatever the others reach.
         """
         rules = self.rules
         rules.check_population()

@@ -141,8 +141,7 @@ class TrialTimeout:
     ) -> Sequence[tuple[int, str]]:
         """Remembers packs whose epoch does not end, for the next process.
 
-        ``trial_of`` maps the number of a job to that of its trial. Returns the trials that are the
-        reason for certain, each with the text of its error.
+        Returns the trials that are the reason for certain, each with the text of its error.
         """
         certain = []
         for pack in stuck.packs:

@@ -15,15 +15,9 @@ _MODEL = "+model"
 
 
 def make_trackers(trackers: Any) -> dict[str, Tracker]:
-    """Makes the trackers that a user has asked for, by name; an object is called by its class.
-
-    ``trackers`` is None, a name, an object with the methods of ``Tracker``, or a list of these. A
-    name is "mlflow", "wandb" or "tensorboard"; "+model" after the first two also stores the best
-    model.
-    """
-    given = (
-        trackers if isinstance(trackers, (list, tuple)) else [] if trackers is None else [trackers]
-    )
+    """Makes the trackers that a user has asked for, by name; an object is called by its class."""
+    given = [] if trackers is None else trackers
+    given = given if isinstance(given, (list, tuple)) else [given]
     found: dict[str, Tracker] = {}
     for each in given:
         if isinstance(each, str):

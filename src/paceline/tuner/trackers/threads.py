@@ -112,8 +112,8 @@ class TrackerThreads:
 class _TrackerThread:
     """One tracker, its queue, and the thread that calls it.
 
-    ``before`` are trials that have ended before. ``earlier`` is the thread of an earlier search on
-    the study, which ends first: what it logs is not to be logged again.
+    ``earlier`` is the thread of an earlier search on the study, which ends first: what it logs is
+    not to be logged again.
     """
 
     def __init__(
