@@ -90,14 +90,13 @@ def lookups(model: Any, x: Any) -> list[Lookup]:
 # -- calls of Embeddings ---------------------------------------------------------------------------
 
 _here = threading.local()
-_original: Any = None
 
 
 @contextmanager
 def _recording(calls: list[tuple[Any, Any]]) -> Iterator[None]:
     """A block that notes each Embedding which this thread calls, and what it is given."""
     before = getattr(_here, "calls", None)
-    with _patch.applied():
+    with _noted_calls.applied():
         _here.calls = calls
         try:
             yield
@@ -105,9 +104,9 @@ def _recording(calls: list[tuple[Any, Any]]) -> Iterator[None]:
             _here.calls = before
 
 
-def _hook() -> None:
-    global _original
-    _original = original = keras.layers.Embedding.call
+@keras_private.SharedChange
+def _noted_calls() -> Iterator[None]:
+    original = keras.layers.Embedding.call
 
     @functools.wraps(original)
     def call(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -117,13 +116,8 @@ def _hook() -> None:
         return original(self, inputs, *args, **kwargs)
 
     keras.layers.Embedding.call = call
-
-
-def _unhook() -> None:
-    keras.layers.Embedding.call = _original
-
-
-_patch = keras_private.RefCountedPatch(_hook, _unhook)
+    yield
+    keras.layers.Embedding.call = original
 
 
 # -- what lies between -----------------------------------------------------------------------------

@@ -20,6 +20,7 @@ import numpy as np
 from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
 from paceline.program.initial_weights import TrainableFlags, shared_variables
+from paceline.program.trace import variables_of
 
 #: Attributes that Keras itself sets while a model trains.
 _OF_KERAS = frozenset({"built", "stop_training"})
@@ -47,7 +48,7 @@ class SlotModel:
     def __init__(self, model: Any) -> None:
         self.model = model
         self._optimizer = model.optimizer
-        self._lists = self._variables()
+        self._lists = variables_of(model)
         self._flags = self._trained()
         self._touched: set[_SlotArrayHolder] = set()
         self._slot: Slot | None = None
@@ -146,15 +147,6 @@ class SlotModel:
     def _trained(self) -> list[bool]:
         """Which variables are trained, by their flags: walking the layers takes longer."""
         return [variable.trainable for part in self._lists[:2] for variable in part]
-
-    def _variables(self) -> tuple[list[Any], ...]:
-        model = self.model
-        return (
-            list(model.trainable_variables),
-            list(model.non_trainable_variables),
-            list(model.optimizer.variables),
-            list(model.metrics_variables),
-        )
 
 
 def plain_attributes(model: Any) -> dict[tuple[str, str], Any]:
