@@ -77,7 +77,7 @@ class Forming:
         self.planner.compiled = []
         for each in groups:
             stale = SimpleNamespace(stale=False, full=each.train.full)
-            each.train = stale
+            each.roles = [stale]
         grouper: Any = SimpleNamespace(groups=list(groups), n_programs=len(groups), waiting=0)
         device_data: Any = SimpleNamespace(
             of=lambda made, layout: (ResidentArrays(None, 8, 2, made.work.epochs), None)
@@ -132,7 +132,7 @@ def test_who_has_waited_longest_trains_with_a_free_slot_where_many_wait():
     assert forming.planner.compiled == []
     groups.append(group(7, name="7"))
     forming.stream.grouper.groups.append(groups[-1])  # type: ignore[misc]
-    groups[-1].train = groups[0].train
+    groups[-1].roles = groups[0].roles
     forming.stream.form()
     assert forming.planner.compiled == ["0"]
     assert slots_of(groups[1]) == [[0, None]]

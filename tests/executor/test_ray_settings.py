@@ -11,7 +11,7 @@ import pytest
 import paceline
 from clusters import InProcessCluster, build, searched
 from paceline.executor.ray import session
-from paceline.executor.ray.places import WorkerPlace, places
+from paceline.executor.ray.pool import WorkerPlace, places
 from paceline.executor.ray.session import check_protection
 
 

@@ -163,5 +163,5 @@ def test_other_parameters_do_not_follow(changed: dict[str, Any]) -> None:
     (eqn,) = own.closed.jaxpr.eqns
     other = eqn.replace(params={**eqn.params, **changed})
     jaxpr = own.closed.jaxpr.replace(eqns=[other])
-    closed = jv.make_closed(jaxpr, [])
+    closed = jv.ClosedJaxpr(jaxpr, [])
     assert step_like(whole, part, Step(closed, canonicalise(closed), ("loss",))) is None

@@ -39,7 +39,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from paceline.program.keras_private import RefCountedPatch, seed_state_kept
+from paceline.program.keras_private import SharedChange, seed_state_kept
 
 
 @contextmanager
@@ -98,8 +98,6 @@ def search_process(
 
 #: The warnings that were shown since the first of several searches began: kind, text and place.
 _shown: set[Any] = set()
-#: What shows a warning outside of searches.
-_show: Callable[..., Any] = warnings.showwarning
 
 
 @contextmanager
@@ -109,7 +107,7 @@ def repeated_warnings_hidden(shown: set[Any] | None = None) -> Iterator[None]:
     Python does this itself, but forgets it when code changes the filters of warnings, as JAX does
     when it compiles. Warnings in ``shown`` are not shown again. Those shown in the block are added.
     """
-    with _warnings_patch.applied():
+    with _each_warning_once.applied():
         _shown.update(shown or ())
         try:
             yield
@@ -118,27 +116,24 @@ def repeated_warnings_hidden(shown: set[Any] | None = None) -> Iterator[None]:
                 shown.update(_shown)
 
 
-def _show_new(
-    message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None
-) -> None:
-    warning = (category, str(message), filename, lineno)
-    if warning not in _shown:
-        _shown.add(warning)
-        _show(message, category, filename, lineno, file, line)
+@SharedChange
+def _each_warning_once() -> Iterator[None]:
+    show: Callable[..., Any] = warnings.showwarning
 
+    def show_new(
+        message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None
+    ) -> None:
+        warning = (category, str(message), filename, lineno)
+        if warning not in _shown:
+            _shown.add(warning)
+            show(message, category, filename, lineno, file, line)
 
-def _hide_repeats() -> None:
-    global _show
     _shown.clear()
-    _show, warnings.showwarning = warnings.showwarning, _show_new
+    warnings.showwarning = show_new
+    yield
+    if warnings.showwarning is show_new:  # else somebody else has replaced it meanwhile
+        warnings.showwarning = show
 
-
-def _show_repeats() -> None:
-    if warnings.showwarning is _show_new:  # else somebody else has replaced it meanwhile
-        warnings.showwarning = _show
-
-
-_warnings_patch = RefCountedPatch(_hide_repeats, _show_repeats)
 
 #: Objects made between two collections of the youngest, and how many collections of one generation
 #: there are between two of the next.
@@ -158,7 +153,7 @@ def gc_calmed() -> Iterator[None]:
     if _collector_is_free():
         # Before the lock of the patch is taken: collecting may end an older search.
         _leftovers.collect()
-    with _collector_patch.applied():
+    with _calm_collector.applied():
         yield
 
 
@@ -167,25 +162,17 @@ def _collector_is_free() -> bool:
     return gc.get_freeze_count() == 0 and gc.get_threshold()[0] > 0
 
 
-#: Thresholds before the first search; None if the user's are left alone.
-_gc_before: tuple[int, int, int] | None = None
-
-
-def _calm_collector() -> None:
-    global _gc_before
-    _gc_before = gc.get_threshold() if _collector_is_free() else None
-    if _gc_before is not None:
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
-
-
-def _wake_collector() -> None:
-    if _gc_before is not None:
-        gc.set_threshold(*_gc_before)
-        gc.unfreeze()
-
-
-_collector_patch = RefCountedPatch(_calm_collector, _wake_collector)
+@SharedChange
+def _calm_collector() -> Iterator[None]:
+    if not _collector_is_free():
+        yield
+        return
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
 
 
 class _LeftoverCollector:
@@ -239,34 +226,21 @@ def freed_memory_kept() -> AbstractContextManager[None]:
     Afterwards what is free goes back to the system, but for so much per thread. Does nothing where
     the user has set glibc's allocator, and with other C libraries.
     """
-    return _allocator_patch.applied()
+    return _greedy_allocator.applied()
 
 
-#: glibc's mallopt while searches run; None if the allocator is left alone.
-_allocator: Callable[[int, int], int] | None = None
-
-
-def _keep_freed_memory() -> None:
-    global _allocator
-    _allocator = None if _is_set_by_the_user() else _mallopt()
-    if _allocator is not None:
-        _set_allocator(_allocator, _DURING)
-
-
-def _give_freed_memory_back() -> None:
-    if _allocator is not None:
-        _set_allocator(_allocator, _AFTERWARDS)
-        _return_what_is_free()
-
-
-_allocator_patch = RefCountedPatch(_keep_freed_memory, _give_freed_memory_back)
-
-
-def _set_allocator(
-    mallopt: Callable[[int, int], int], settings: tuple[tuple[int, int], ...]
-) -> None:
-    for parameter, value in settings:
-        mallopt(parameter, value)
+@SharedChange
+def _greedy_allocator() -> Iterator[None]:
+    mallopt = None if _is_set_by_the_user() else _mallopt()
+    if mallopt is None:
+        yield
+        return
+    for setting in _DURING:
+        mallopt(*setting)
+    yield
+    for setting in _AFTERWARDS:
+        mallopt(*setting)
+    _return_what_is_free()
 
 
 def _is_set_by_the_user() -> bool:

@@ -72,9 +72,7 @@ def _first_that_is_not_cast(
 
     ``shapes`` are those of a batch, with dtypes: with integers, and with floats.
     """
-    parts = model.trainable_variables, model.non_trainable_variables
-    parts = *parts, model.optimizer.variables, model.metrics_variables
-    state = State(*([jax.ShapeDtypeStruct(v.shape, v.dtype) for v in part] for part in parts))
+    state = trace.shapes_only(State(*trace.variables_of(model)))
     for step in steps:
         try:
             whole, floats = (step(model, state, each) for each in shapes)

@@ -11,7 +11,7 @@ Notation
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,15 @@ class SlotTrial:
     def cut(self, part: int, leaves: list[np.ndarray]) -> list[np.ndarray]:
         """A list of ``State.lists`` as the trial has it, from that of the program."""
         return leaves if self.padded_layout is None else self.padded_layout.cut(part, leaves)
+
+    def own(self, lists: Iterable[list[np.ndarray]]) -> State:
+        """The trial's variables, from the four lists of the program."""
+        return State(*(self.cut(part, leaves) for part, leaves in enumerate(lists)))
+
+    def attach(self, slot: PackSlot | None) -> None:
+        """Gives the trial's callbacks the variables of a slot; None: of no slot."""
+        if self.driver is not None:
+            self.driver.attach(slot)
 
 
 @dataclass(frozen=True)
@@ -154,8 +163,7 @@ class Pack:
         self._waiting[slot] = trial.state
         trial.state = None
         self._constants = None
-        if trial.driver is not None:
-            trial.driver.attach(PackSlot(self, slot))
+        trial.attach(PackSlot(self, slot))
 
     def read(self, slot: int, part: int, leaf: int) -> np.ndarray:
         """A copy of a slot's variable as it is now; ``part`` and ``leaf`` as in ``SlotView``."""
@@ -188,9 +196,14 @@ class Pack:
     @property
     def _slot_view(self) -> SlotView:
         if self._view is None:
-            assert self._state is not None
-            self._view = SlotView(self.program, [*self._state, self._metrics])
+            self._view = SlotView(self.program, self._lists)
         return self._view
+
+    @property
+    def _lists(self) -> list[Arrays]:
+        """The four lists of all slots' variables, as an epoch begins with them."""
+        assert self._state is not None
+        return [*self._state, self._metrics]
 
     def _flush(self) -> None:
         """Writes what callbacks changed into the slots."""
@@ -209,8 +222,8 @@ class Pack:
         slot = self._slot_of(number)
         trial, self.slots[slot] = self.slots[slot], None
         self._waiting.pop(slot, None)
-        if trial is not None and trial.driver is not None:
-            trial.driver.attach(None)
+        if trial is not None:
+            trial.attach(None)
 
     def replace(self, number: int, state: State) -> None:
         """Gives a trial other values of its variables, from its next epoch on."""
@@ -227,16 +240,12 @@ class Pack:
     def take_out(self, number: int) -> SlotTrial:
         """Takes a trial out, with a copy of its state on the host, to be admitted again."""
         slot, trial = self._as_it_is(number)
-        state = self._state
         self.slots[slot] = None
-        if trial.driver is not None:
-            trial.driver.attach(None)
+        trial.attach(None)
         if slot in self._waiting:  # the trial has not trained here yet
             trial.state = self._waiting.pop(slot)
-            return trial
-        assert state is not None
-        rows = [self.program.row(part, slot) for part in (*state, self._metrics)]
-        trial.state = State(*(trial.cut(i, row) for i, row in enumerate(rows)))
+        else:
+            trial.state = trial.own(self.program.row(part, slot) for part in self._lists)
         return trial
 
     def lend_out(self, number: int) -> SlotTrial:
@@ -246,11 +255,9 @@ class Pack:
         if slot in self._waiting or trial.padded_layout is not None:
             return self.take_out(number)
         self.slots[slot] = None
-        if trial.driver is not None:
-            trial.driver.attach(None)
+        trial.attach(None)
         if self._stack is None:
-            assert self._state is not None
-            self._stack = SlotStack(self.program, [*self._state, self._metrics])
+            self._stack = SlotStack(self.program, self._lists)
         trial.state = self._stack.lend(slot)
         return trial
 
@@ -283,10 +290,8 @@ class Pack:
                 found[trial.number] = on_host(self._waiting[slot])
                 continue
             if whole is None:
-                assert self._state is not None
-                whole = self.program.fetch([*self._state, self._metrics])
-            rows = [[a[slot] for a in part] for part in whole]
-            found[trial.number] = State(*(trial.cut(i, row) for i, row in enumerate(rows)))
+                whole = self.program.fetch(self._lists)
+            found[trial.number] = trial.own([a[slot] for a in part] for part in whole)
         return found
 
     def rescue(self) -> tuple[list[SlotTrial], list[SlotTrial]]:
@@ -310,8 +315,7 @@ class Pack:
                 saved.append(self.take_out(trial.number))
             else:
                 lost.append(trial)
-            if trial.driver is not None:
-                trial.driver.attach(None)
+            trial.attach(None)
         self.slots = [None] * len(self.slots)
         return saved, lost
 
@@ -321,11 +325,10 @@ class Pack:
         Call the function before the pack trains on: it reads the present state of the slot.
         """
         slot, trial = self._as_it_is(number)
-        state = self._state
-        assert state is not None
+        trainable, fixed, *_ = self._lists
         return lambda: (
-            trial.cut(0, self.program.row(state[0], slot)),
-            trial.cut(1, self.program.row(state[1], slot)),
+            trial.cut(0, self.program.row(trainable, slot)),
+            trial.cut(1, self.program.row(fixed, slot)),
         )
 
     def state(self, number: int) -> Callable[[], State]:
@@ -336,16 +339,13 @@ class Pack:
         slot, trial = self._as_it_is(number)
 
         def fetch() -> State:
-            parts = [*(self._state or ()), self._metrics]
             self._fetches += 1
             if self._fetched is None and self._fetches == 1:
-                rows = [self.program.row(part, slot) for part in parts]
-            else:
-                # From the second trial on, one fetch of all slots costs less than one of each.
-                if self._fetched is None:
-                    self._fetched = self.program.fetch(parts)
-                rows = [[array[slot] for array in part] for part in self._fetched]
-            return State(*(trial.cut(i, row) for i, row in enumerate(rows)))
+                return trial.own(self.program.row(part, slot) for part in self._lists)
+            # From the second trial on, one fetch of all slots costs less than one of each.
+            if self._fetched is None:
+                self._fetched = self.program.fetch(self._lists)
+            return trial.own([array[slot] for array in part] for part in self._fetched)
 
         return fetch
 
@@ -376,7 +376,7 @@ class Pack:
             state, logs = self._train_by_batch(self._constants[0], order)
         else:
             (*state, _), logs = self.program.train(
-                [*self._state, self._metrics], self._constants[0], self._data, order
+                self._lists, self._constants[0], self._data, order
             )
         logs = [np.asarray(logs)]
         trained = time.perf_counter()
@@ -424,9 +424,8 @@ class Pack:
                     driver.begin_batch(step)
                 self._flush()
                 part = order[:, start : start + size]
-                state = [*self._state, self._metrics]
                 (*self._state, self._metrics), logs = self.program.train(
-                    state, lifted, self._data, part
+                    self._lists, lifted, self._data, part
                 )
                 values = np.asarray(logs)
                 running = [slot for slot in range(len(self.slots)) if slot not in stopped]
@@ -437,13 +436,11 @@ class Pack:
                 self._flush()
                 for slot in [slot for slot, driver in acting.items() if not driver.in_batches]:
                     del acting[slot]
-                    parts = (*self._state, self._metrics)
-                    stopped[slot] = State(*(self.program.row(part, slot) for part in parts))
+                    stopped[slot] = State(*(self.program.row(part, slot) for part in self._lists))
                 if not acting and not others:
                     break
             if stopped:
-                lists = [*self._state, self._metrics]
-                *self._state, self._metrics = self.program.put(lists, stopped)
+                *self._state, self._metrics = self.program.put(self._lists, stopped)
         finally:
             self._metrics = first  # every epoch begins with them
         return list(self._state), found
@@ -486,7 +483,6 @@ class Pack:
             everyone = [embedded.get(slot, anyone) for slot in range(len(self.slots))]
             *self._state, self._metrics = self.program.place(everyone)
         else:
-            lists = [*self._state, self._metrics]
-            *self._state, self._metrics = self.program.put(lists, embedded)
+            *self._state, self._metrics = self.program.put(self._lists, embedded)
         self._admitted.update(self._waiting)
         self._waiting.clear()

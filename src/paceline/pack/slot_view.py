@@ -98,9 +98,9 @@ class PackSlot:
     slot: int
 
     def read(self, part: int, leaf: int) -> np.ndarray:
-        """A copy of one variable."""
+        """A copy of one variable, number ``leaf`` of the list ``part`` of ``State.lists``."""
         return self.pack.read(self.slot, part, leaf)
 
     def write(self, part: int, leaf: int, value: np.ndarray) -> None:
-        """Replaces one variable."""
+        """Replaces one variable from the next epoch on by a value of the same shape."""
         self.pack.write(self.slot, part, leaf, value)

@@ -69,7 +69,7 @@ class _Scope:
 
     def var(self, index: int, aval: Any) -> Any:
         if index not in self.extra:
-            self.extra[index] = jv.new_var(aval)
+            self.extra[index] = jv.Var(aval)
         return self.extra[index]
 
 
@@ -208,7 +208,7 @@ class _Walk:
                 env[var] = (token, None)
             return
         params, invars = rewritten
-        outvars = [jv.new_var(var.aval) for var in eqn.outvars]
+        outvars = [jv.Var(var.aval) for var in eqn.outvars]
         emit.append(eqn.replace(invars=invars, outvars=outvars, params=params))
         for var, token, new in zip(eqn.outvars, outs, outvars, strict=True):
             env[var] = (token, new)
@@ -256,7 +256,7 @@ class _Walk:
         for var in jaxpr.invars:
             token = self._fresh()
             self._write(f"{token}:{aval_text(var.aval)}")
-            new = None if scope is None else jv.new_var(var.aval)
+            new = None if scope is None else jv.Var(var.aval)
             invars.append(new)
             operands.append((token, new))
         outs = self.body(jaxpr, consts, operands, new_scope, emit)
@@ -265,14 +265,8 @@ class _Walk:
         self._write("}")
         if new_scope is None or emit is None:
             return None, None
-        rewritten = jaxpr.replace(
-            constvars=[],
-            invars=invars,
-            outvars=[new for _, new in outs],
-            eqns=emit,
-            debug_info=jv.no_debug(jaxpr, len(invars)),
-        )
-        return (jv.make_closed(rewritten, []) if is_closed else rewritten), new_scope
+        rewritten = jv.rewritten(jaxpr, invars, [new for _, new in outs], emit)
+        return (jv.ClosedJaxpr(rewritten, []) if is_closed else rewritten), new_scope
 
     def _param_text(self, value: Any) -> str:
         if isinstance(value, (jv.ClosedJaxpr, jv.Jaxpr)):
@@ -349,10 +343,9 @@ def _prepend(body: Any, new: list[Any]) -> Any:
     # From JAX 0.12 on a jaxpr is closed and open in one, and is its own ``jaxpr``.
     is_closed = isinstance(body, jv.ClosedJaxpr)
     jaxpr = body.jaxpr if is_closed else body
-    longer = jaxpr.replace(
-        invars=[*new, *jaxpr.invars], debug_info=jv.no_debug(jaxpr, len(new) + len(jaxpr.invars))
-    )
-    return jv.make_closed(longer, []) if is_closed else longer
+    invars = [*new, *jaxpr.invars]
+    longer = jv.rewritten(jaxpr, invars, jaxpr.outvars, jaxpr.eqns, jaxpr.constvars)
+    return jv.ClosedJaxpr(longer, []) if is_closed else longer
 
 
 def canonicalise(closed: Any) -> Canonical:
@@ -385,21 +378,16 @@ def lift(closed: Any, indices: Sequence[int]) -> Any:
     walk.arrays = []
     scope = _Scope(None)
     emit: list[Any] = []
-    invars = [jv.new_var(var.aval) for var in closed.jaxpr.invars]
+    invars = [jv.Var(var.aval) for var in closed.jaxpr.invars]
     operands = [(walk._fresh(), var) for var in invars]
     outs = walk.body(closed.jaxpr, closed.consts, operands, scope, emit)
     leading = [
-        scope.extra.get(i) or jv.new_var(walk.constants[i].aval) for i in indices
+        scope.extra.get(i) or jv.Var(walk.constants[i].aval) for i in indices
     ]  # lifted, or unused
     arrays = sorted(i for i in scope.extra if i < 0)
-    jaxpr = closed.jaxpr.replace(
-        constvars=[scope.extra[i] for i in arrays],
-        invars=[*leading, *invars],
-        outvars=[new for _, new in outs],
-        eqns=emit,
-        debug_info=jv.no_debug(closed.jaxpr, len(leading) + len(invars)),
-    )
-    return jv.make_closed(jaxpr, [walk.arrays[-i - 1] for i in arrays])
+    constvars, outvars = [scope.extra[i] for i in arrays], [new for _, new in outs]
+    jaxpr = jv.rewritten(closed.jaxpr, [*leading, *invars], outvars, emit, constvars)
+    return jv.ClosedJaxpr(jaxpr, [walk.arrays[-i - 1] for i in arrays])
 
 
 # -- text of avals and parameters; cached, because making it is half of the cost of a fingerprint --

@@ -17,12 +17,11 @@ import hashlib
 import importlib.util
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import filelock
 import jax
@@ -30,7 +29,7 @@ import keras
 import platformdirs
 
 from paceline.program.files import write_atomically
-from paceline.program.keras_private import RefCountedPatch
+from paceline.program.keras_private import SharedChange
 
 #: Bytes of entries that a search finds when it begins; more are removed.
 MAX_BYTES = 2 * 2**30
@@ -52,8 +51,6 @@ _SETTINGS = {
     "jax_persistent_cache_min_entry_size_bytes": -1,
 }
 
-_before: dict[str, Any] = {}
-_ours: dict[str, Any] = {}
 #: The folder that this process has tidied, and when its list of files had changed last.
 _tidied: tuple[Path, int] | None = None
 
@@ -66,14 +63,30 @@ def persistent_cache() -> AbstractContextManager[None]:
     and JAX reopens its cache. So programs that the user compiles do not go into our folder.
     Programs that are in memory stay there.
     """
-    return _patch.applied() if keras.backend.backend() == "jax" else nullcontext()
+    return _our_folder.applied() if keras.backend.backend() == "jax" else nullcontext()
 
 
-def _install() -> None:
-    global _tidied
-    _ours.clear()
-    if cache_folder() is not None or not cache_is_on():
+@SharedChange
+def _our_folder() -> Iterator[None]:
+    folder = _prepared_folder() if cache_folder() is None and cache_is_on() else None
+    if folder is None:
+        yield
         return
+    ours = {"jax_compilation_cache_dir": str(folder), **_SETTINGS}
+    before = {name: getattr(jax.config, name) for name in ours}
+    for name, value in ours.items():
+        jax.config.update(name, value)
+    _open_anew()
+    yield
+    for name, value in ours.items():
+        if getattr(jax.config, name) == value:  # else changed by another since
+            jax.config.update(name, before[name])
+    _open_anew()
+
+
+def _prepared_folder() -> Path | None:
+    """Our folder, tidied; None if it cannot be made."""
+    global _tidied
     folder = programs_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,21 +94,8 @@ def _install() -> None:
             tidy(folder)
             _tidied = folder, folder.stat().st_mtime_ns
     except OSError:
-        return  # a read-only home: compile every time
-    _ours.update({"jax_compilation_cache_dir": str(folder)}, **_SETTINGS)
-    _before.update({name: getattr(jax.config, name) for name in _ours})
-    for name, value in _ours.items():
-        jax.config.update(name, value)
-    _open_anew()
-
-
-def _restore() -> None:
-    if not _ours:
-        return
-    for name, value in _ours.items():
-        if getattr(jax.config, name) == value:  # else changed by another since
-            jax.config.update(name, _before[name])
-    _open_anew()
+        return None  # a read-only home: compile every time
+    return folder
 
 
 def _open_anew() -> None:
@@ -103,9 +103,6 @@ def _open_anew() -> None:
     from jax.experimental.compilation_cache import compilation_cache
 
     compilation_cache.reset_cache()
-
-
-_patch = RefCountedPatch(_install, _restore)
 
 
 def programs_folder() -> Path:

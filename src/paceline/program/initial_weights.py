@@ -33,7 +33,7 @@ import numpy as np
 
 from paceline.program import jax_compat as jv
 from paceline.program import keras_private
-from paceline.program.keras_private import RefCountedPatch
+from paceline.program.keras_private import RefCountedPatch, SharedChange
 
 #: Functions of ``jax.random`` whose numbers follow from the key and their position alone.
 NAMES = ("uniform", "normal", "truncated_normal")
@@ -46,9 +46,6 @@ _LEAST, _RATIO, _LARGE = 4096, 8, 1 << 18
 #: Beyond, drawing numbers that are not needed costs more than a compile.
 _MOST = 1 << 24
 
-#: Module and name -> what stands there otherwise, and what stands there while a search is on.
-_before: dict[tuple[Any, str], Any] = {}
-_ours: dict[tuple[Any, str], Any] = {}
 #: Function of ``jax.random`` -> whether a cut draw was JAX' own on this accelerator.
 _agrees: dict[str, bool] = {}
 
@@ -56,28 +53,24 @@ _agrees: dict[str, bool] = {}
 @contextmanager
 def shared_initializer_programs() -> Iterator[None]:
     """Has initial weights drawn so inside; searches may overlap."""
-    with _patch.applied() if keras.backend.backend() == "jax" else nullcontext():
+    with _few_programs.applied() if keras.backend.backend() == "jax" else nullcontext():
         yield
 
 
-def _install() -> None:
-    outside = jv.trace_state()
+@SharedChange
+def _few_programs() -> Iterator[None]:
+    outside, changed = jv.trace_state(), []
     makers = [(jax.random, name, _cutting) for name in NAMES]
     makers += [(jnp, name, _by_numpy) for name in FILLS]
     makers.append((jnp, "asarray", _put))
     for module, name, make in makers:
-        original = _before[module, name] = getattr(module, name)
-        _ours[module, name] = make(original, outside)
-        setattr(module, name, _ours[module, name])
-
-
-def _remove() -> None:
-    for (module, name), ours in _ours.items():
+        original = getattr(module, name)
+        changed.append((module, name, original, make(original, outside)))
+        setattr(module, name, changed[-1][-1])
+    yield
+    for module, name, original, ours in changed:
         if getattr(module, name) is ours:  # else patched by another since
-            setattr(module, name, _before[module, name])
-
-
-_patch = RefCountedPatch(_install, _remove)
+            setattr(module, name, original)
 
 
 def _cutting(original: Callable[..., Any], outside: Any) -> Callable[..., Any]:
@@ -227,7 +220,7 @@ def variables_noted() -> Iterator[None]:
 
     Afterwards layers that were there before are as they were, whatever builds have changed of them.
     """
-    with _notes_patch.applied(), _changes_patch.applied():
+    with _noting.applied(), _changes.applied():
         yield
 
 
@@ -240,7 +233,7 @@ def noted_build(build: Callable[[], Any], reserve: Callable[..., None] | None = 
     """
     global _last_build, _builds_now, _reserve
     _reserve = reserve
-    with _notes_patch.applied():
+    with _noting.applied():
         _put_back()
         number = _last_build = next(_builds)
         _builds_now = True
@@ -345,7 +338,7 @@ def leave_changes() -> None:
     _changed.clear()
 
 
-_changes_patch = RefCountedPatch(lambda: None, _put_back)
+_changes = RefCountedPatch(lambda: None, _put_back)
 
 
 @contextmanager
@@ -395,7 +388,9 @@ def _note_trainable(layer: Any) -> None:
     _changed.append(TrainableFlags(layers, older))
 
 
-def _note_variables() -> None:
+@SharedChange
+def _noting() -> Iterator[None]:
+    """Notes which build makes a variable, and what builds change of older ones."""
     variable: Any = keras.Variable
     layer: Any = keras.Layer
     init, assign, trainable = variable.__init__, variable.assign, layer.trainable
@@ -429,29 +424,23 @@ def _note_variables() -> None:
         finally:
             _builds_now = was
 
-    _replace(variable, "__init__", noting)
-    _replace(variable, "assign", assigning)
-    _replace(layer, "trainable", property(trainable.fget, setting, doc=trainable.__doc__))
-
-
-#: Attributes of Keras' classes that are replaced, and what the classes themselves have had there.
-_replaced: list[tuple[Any, str, Any]] = []
-_INHERITED: Any = object()
-
-
-def _replace(cls: Any, name: str, new: Any) -> None:
-    _replaced.append((cls, name, vars(cls).get(name, _INHERITED)))
-    setattr(cls, name, new)
-
-
-def _stop_noting() -> None:
-    while _replaced:
-        cls, name, own = _replaced.pop()
-        if own is _INHERITED:
+    flag = property(trainable.fget, setting, doc=trainable.__doc__)
+    ours = (
+        (variable, "__init__", noting),
+        (variable, "assign", assigning),
+        (layer, "trainable", flag),
+    )
+    own = [vars(cls).get(name, _INHERITED) for cls, name, _ in ours]
+    for cls, name, new in ours:
+        setattr(cls, name, new)
+    yield
+    for (cls, name, _), before in zip(ours, own, strict=True):
+        if before is _INHERITED:
             delattr(cls, name)
         else:
-            setattr(cls, name, own)
+            setattr(cls, name, before)
 
 
+#: In place of an attribute that a class has from its base.
+_INHERITED: Any = object()
 _reserve: Callable[..., None] | None = None
-_notes_patch = RefCountedPatch(_note_variables, _stop_noting)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -118,16 +119,6 @@ def aval_of(value: Any) -> Any:
     return jax.make_jaxpr(lambda a: a)(value).jaxpr.invars[0].aval
 
 
-def make_closed(jaxpr: Any, consts: list[Any]) -> Any:
-    """A closed jaxpr of a jaxpr and the values of its constants."""
-    return ClosedJaxpr(jaxpr, consts)
-
-
-def new_var(aval: Any) -> Any:
-    """A new variable of a jaxpr; 0.6.2 and 0.10 agree on ``Var(aval)``."""
-    return Var(aval)
-
-
 def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
     """How many operands of a ``scan`` are the same in each round, and how many are carried.
 
@@ -167,13 +158,19 @@ def _scan_groups(count: int) -> Any:
     return scan.params["ft_in"]
 
 
-def no_debug(jaxpr: Any, n_in: int) -> Any:
-    """Debug info without names: it names the inputs, and a rewritten jaxpr has other inputs."""
+def rewritten(
+    jaxpr: Any,
+    invars: Sequence[Any],
+    outvars: Sequence[Any],
+    eqns: Sequence[Any],
+    constvars: Sequence[Any] = (),
+) -> Any:
+    """A jaxpr of other inputs, results and equations, which debug info names no more."""
     info = jaxpr.debug_info
-    replace = getattr(info, "_replace", None)
-    if replace is None:
-        return info
-    return replace(arg_names=("",) * n_in, result_paths=("",) * len(jaxpr.outvars))
+    if hasattr(info, "_replace"):
+        info = info._replace(arg_names=("",) * len(invars), result_paths=("",) * len(outvars))
+    lists = {"invars": invars, "outvars": outvars, "eqns": eqns, "constvars": constvars}
+    return jaxpr.replace(**{name: list(each) for name, each in lists.items()}, debug_info=info)
 
 
 def settings() -> str:

@@ -45,7 +45,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Protocol
 
 from paceline.errors import PacelineError
@@ -449,6 +449,14 @@ class RefCountedPatch:
                 self._n_users -= 1
                 if self._n_users == 0:
                     self._remove()
+
+
+class SharedChange(RefCountedPatch):
+    """The same, of a function that changes something, yields, and changes it back."""
+
+    def __init__(self, change: Callable[[], Iterator[None]]) -> None:
+        made = ExitStack()
+        super().__init__(lambda: made.enter_context(contextmanager(change)()), made.close)
 
 
 _here = threading.local()

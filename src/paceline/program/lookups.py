@@ -90,14 +90,13 @@ def lookups(model: Any, x: Any) -> list[Lookup]:
 # -- calls of Embeddings ---------------------------------------------------------------------------
 
 _here = threading.local()
-_original: Any = None
 
 
 @contextmanager
 def _recording(calls: list[tuple[Any, Any]]) -> Iterator[None]:
     """A block that notes each Embedding which this thread calls, and what it is given."""
     before = getattr(_here, "calls", None)
-    with _patch.applied():
+    with _noted_calls.applied():
         _here.calls = calls
         try:
             yield
@@ -105,9 +104,9 @@ def _recording(calls: list[tuple[Any, Any]]) -> Iterator[None]:
             _here.calls = before
 
 
-def _hook() -> None:
-    global _original
-    _original = original = keras.layers.Embedding.call
+@keras_private.SharedChange
+def _noted_calls() -> Iterator[None]:
+    original = keras.layers.Embedding.call
 
     @functools.wraps(original)
     def call(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -117,13 +116,8 @@ def _hook() -> None:
         return original(self, inputs, *args, **kwargs)
 
     keras.layers.Embedding.call = call
-
-
-def _unhook() -> None:
-    keras.layers.Embedding.call = _original
-
-
-_patch = keras_private.RefCountedPatch(_hook, _unhook)
+    yield
+    keras.layers.Embedding.call = original
 
 
 # -- what lies between -----------------------------------------------------------------------------
@@ -137,38 +131,35 @@ class _Operand:
     of_data: bool  # whether it follows from the data; else it is a constant
 
 
-#: What an equation makes of its operands, of which one follows from the data, or none.
-_Rule = Callable[[Mapping[str, Any], Sequence[np.ndarray]], Any]
+#: Given an equation's parameters and operands, of which one follows from the data, or none: what
+#: the equation makes of them.
+_Rule = Callable[..., Any]
 #: Elements of a constant that a rule may be applied to.
 _SMALL = 2**16
 
 
-def _move(function: Callable[[np.ndarray, Mapping[str, Any]], Any]) -> _Rule:
-    return lambda params, operands: function(operands[0], params)
-
-
 def _elementwise(function: Callable[..., Any]) -> _Rule:
-    return lambda params, operands: function(*operands)
+    return lambda params, *operands: function(*operands)
 
 
-def _broadcast(a: np.ndarray, params: Mapping[str, Any]) -> np.ndarray:
+def _broadcast(params: Mapping[str, Any], a: np.ndarray) -> np.ndarray:
     spread = [1] * len(params["shape"])
     for axis, size in zip(params["broadcast_dimensions"], a.shape, strict=True):
         spread[axis] = size
     return np.broadcast_to(a.reshape(spread), params["shape"])
 
 
-def _slice(a: np.ndarray, params: Mapping[str, Any]) -> np.ndarray:
+def _slice(params: Mapping[str, Any], a: np.ndarray) -> np.ndarray:
     steps = params["strides"] or [1] * a.ndim
     ends = zip(params["start_indices"], params["limit_indices"], steps, strict=True)
     return a[tuple(slice(*each) for each in ends)]
 
 
-def _split(a: np.ndarray, params: Mapping[str, Any]) -> list[np.ndarray]:
+def _split(params: Mapping[str, Any], a: np.ndarray) -> list[np.ndarray]:
     return np.split(a, np.cumsum(params["sizes"])[:-1], axis=params["axis"])
 
 
-def _cast(a: np.ndarray, params: Mapping[str, Any]) -> np.ndarray:
+def _cast(params: Mapping[str, Any], a: np.ndarray) -> np.ndarray:
     dtype = np.dtype(params["new_dtype"])
     if dtype.kind not in "iu":
         return a.astype(dtype)
@@ -176,22 +167,22 @@ def _cast(a: np.ndarray, params: Mapping[str, Any]) -> np.ndarray:
 
 
 _MOVES: dict[str, _Rule] = {
-    "reshape": _move(lambda a, params: a.reshape(params["new_sizes"])),
-    "squeeze": _move(lambda a, params: np.squeeze(a, tuple(params["dimensions"]))),
-    "expand_dims": _move(lambda a, params: np.expand_dims(a, tuple(params["dimensions"]))),
-    "transpose": _move(lambda a, params: np.transpose(a, params["permutation"])),
-    "rev": _move(lambda a, params: np.flip(a, params["dimensions"])),
-    "broadcast_in_dim": _move(_broadcast),
-    "slice": _move(_slice),
-    "split": _move(_split),
-    "copy": _move(lambda a, params: a),
-    "stop_gradient": _move(lambda a, params: a),
+    "reshape": lambda params, a: a.reshape(params["new_sizes"]),
+    "squeeze": lambda params, a: np.squeeze(a, tuple(params["dimensions"])),
+    "expand_dims": lambda params, a: np.expand_dims(a, tuple(params["dimensions"])),
+    "transpose": lambda params, a: np.transpose(a, params["permutation"]),
+    "rev": lambda params, a: np.flip(a, params["dimensions"]),
+    "broadcast_in_dim": _broadcast,
+    "slice": _slice,
+    "split": _split,
+    "copy": lambda params, a: a,
+    "stop_gradient": lambda params, a: a,
 }
 #: Each of these keeps or reverses the order of numbers. So a bound on the smallest and the largest
 #: number of a place holds for all between.
 _VALUES: dict[str, _Rule] = {
     **_MOVES,
-    "convert_element_type": _move(_cast),
+    "convert_element_type": _cast,
     "add": _elementwise(np.add),
     "sub": _elementwise(np.subtract),
     "mul": _elementwise(np.multiply),
@@ -243,5 +234,5 @@ def _applied(eqn: Any, operands: Sequence[_Operand], rules: Mapping[str, _Rule])
         return []
     if rules is _PLACES and name not in _MOVES:
         operands = [each for each in operands if each.of_data] or operands
-    made = rules[name](eqn.params, [np.asarray(each.array) for each in operands])
+    made = rules[name](eqn.params, *(np.asarray(each.array) for each in operands))
     return [_Operand(a, any(of_data)) for a in (made if isinstance(made, list) else [made])]

@@ -73,6 +73,16 @@ class Step:
         return lift(self.closed, indices)
 
 
+def variables_of(model: Any) -> tuple[list[Any], ...]:
+    """The four lists of a compiled model's variables, in the order of ``State.lists``."""
+    return (
+        list(model.trainable_variables),
+        list(model.non_trainable_variables),
+        list(model.optimizer.variables),
+        list(model.metrics_variables),
+    )
+
+
 def refusal() -> str | None:
     """Why no trial can be packed on Keras' backend; None on JAX."""
     backend = keras.backend.backend()
@@ -151,7 +161,7 @@ def build_state(model: Any, batch: Any) -> State:
     model.reset_metrics()
     for metric in _metrics(model):
         _check_reset(metric)
-    return State(*(_values(variables) for variables in _variables(model)))
+    return State(*(_values(variables) for variables in variables_of(model)))
 
 
 def _metrics(model: Any) -> Iterator[Any]:
@@ -206,7 +216,7 @@ def quick_state(
     """
     if start is None:
         model.optimizer.build(model.trainable_variables)
-    trainable, non_trainable, optimizer, _ = _variables(model)
+    trainable, non_trainable, optimizer, _ = variables_of(model)
     values = [*_values(optimizer), *(np.zeros(a.shape, a.dtype) for a in start or ())]
     state = State(_values(trainable), _values(non_trainable), values, metrics)
 
@@ -250,9 +260,9 @@ def trace_train(
             data = (*data, _weights(data[1], jnp.asarray(class_weight)))
         with _readable(model.optimizer, optimizer):
             logs, new = model.train_step((trainable, non_trainable, optimizer, metrics), data)
-            return _results(model, logs, _variables(model), new, own), new
+            return _results(model, logs, variables_of(model), new, own), new
 
-    variables = [v for part in _variables(model) for v in part]
+    variables = [v for part in variables_of(model) for v in part]
     with _compilable(model), _emptied(variables):
         return _trace(step, state.lists(), batch)
 
@@ -284,7 +294,7 @@ def _trace_test(model: Any, state: State, batch: Any, *, reads_optimizer: bool) 
             results = _results(model, logs, given, new, own)
         return results, ([*new[0], *optimizer], *new[1:])
 
-    *given, _, metrics = _variables(model)
+    *given, _, metrics = variables_of(model)
     given = [*given, metrics]
     with _compilable(model), _emptied([v for part in given for v in part]):
         inputs = [*state.trainable, *more], state.non_trainable, state.metrics
@@ -448,15 +458,6 @@ def _results(
         if set(results) == set(logs):
             return results
     return logs
-
-
-def _variables(model: Any) -> tuple[list[Any], ...]:
-    return (
-        model.trainable_variables,
-        model.non_trainable_variables,
-        model.optimizer.variables,
-        model.metrics_variables,
-    )
 
 
 def _values(variables: list[Any]) -> list[Any]:

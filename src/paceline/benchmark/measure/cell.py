@@ -21,7 +21,7 @@ from paceline.data.arrays import epoch_order
 from paceline.executor.training.memory import is_out_of_memory, size_text
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import CompiledPlan, LoopedProgram, SequentialProgram, VectorizedProgram
-from paceline.pack.plan.flops import count_flops
+from paceline.pack.plan.base import count_flops
 from paceline.program.canonical import Unpackable
 from paceline.program.compile import CompileEffort, Executable
 

@@ -142,7 +142,7 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
         job = self._jobs.get(number)
         if job is None or not job.paused:
             raise KeyError(number)
-        machine = None if job.host is None else self._machines.get(job.host)
+        machine = self._machines.get(job.host)
         if machine is not None:
             # Told already to let the trial go, the machine returns it, and then it is queued.
             machine.take.discard(number)
@@ -165,9 +165,8 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
         return job is not None and job.host is not None
 
     def _let_go(self, job: RemoteJob) -> None:
-        host = job.host
+        machine = self._machines.get(job.host)
         self._jobs.forget(job.number)
-        machine = None if host is None else self._machines.get(host)
         if machine is not None:
             machine.take.discard(job.number)
             if job.trial.epoch < job.trial.epochs:  # else it has let the job go by itself
@@ -462,7 +461,7 @@ class RemoteExecutor(RemoteTimings, PackExecutor[RemoteGroup]):
         elif answer == "stop":
             self._let_go(job)
         elif answer == "pause":
-            machine = None if job.host is None else self._machines.get(job.host)
+            machine = self._machines.get(job.host)
             self._jobs.pause(job)
             if machine is None:
                 self._jobs.put_away(job)

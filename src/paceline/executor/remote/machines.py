@@ -70,9 +70,9 @@ class Machines:
     def __len__(self) -> int:
         return len(self._machines)
 
-    def get(self, host: str) -> Machine | None:
-        """The machine of that name; None once it is gone."""
-        return self._machines.get(host)
+    def get(self, host: str | None) -> Machine | None:
+        """The machine of that name; None once it is gone, and where there is no name."""
+        return self._machines.get(host or "")
 
     def add(self, host: str, facts: HostFacts) -> None:
         """Adds a machine that has just joined."""

@@ -108,7 +108,7 @@ class FamilyVariant:
         return steps, axes[: sum(counts)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Family:
     """Variants that share a program."""
 

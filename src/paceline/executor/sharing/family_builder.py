@@ -41,7 +41,7 @@ from paceline.executor.sharing.family import (
     member_of,
     operations_of,
 )
-from paceline.pack.plan.base import has_loops, step_flops
+from paceline.pack.plan.base import count_flops, has_loops, step_flops
 from paceline.program.formulas.model_structure import ModelStructure, structure_of
 from paceline.program.padding.axes import NotPaddable
 from paceline.program.variants.layout import VariantLayout, lay_out
@@ -338,8 +338,6 @@ class FamilyBuilder:
 
         That follows from the steps at the largest and at smaller widths.
         """
-        from paceline.pack.plan.flops import count_flops  # no CPU needs it
-
         most, least = (count_flops(step.closed.jaxpr)[0] for step in member.variant.roles[0].traces)
         counts = [len(ranges[name]) for name in names]
         return self._sharing_pays((most - least) / 2, 0, _structures_saved(counts))

@@ -58,14 +58,13 @@ class WidthFamilies:
         self._apart: set[Any] = set()  # kinds and bounds of widths whose padding isn't worth it
         self._postponed: list[FamilyFounding] = []  # families that are made while packs train
         self._formulas = WidthFormulas()
-        self._known: list[Family] = []
-        # What each of the known families has admitted: variants, and constants that decide extents.
-        self._structures: list[set[bytes]] = []
+        # Family -> the structures of the trials that it has admitted.
+        self._structures: dict[Family, set[bytes]] = {}
 
     @property
     def saved(self) -> int:
         """Structures without a program of their own."""
-        return sum(len(found) - 1 for found in self._structures if found)
+        return sum(len(found) - 1 for found in self._structures.values() if found)
 
     def admit(
         self,
@@ -116,10 +115,9 @@ class WidthFamilies:
             self._learn(of_formulas, traced, None, [])
             self._tell(widths, f"a trial needs its own program: {error}")
             return None
-        number = next(i for i, known in enumerate(self._known) if known is family)
-        self._structures[number].add(in_family.structure)
+        self._structures[family].add(in_family.structure)
         constants = family.beside_extents(in_family.variant, in_family.steps)
-        self._learn(of_formulas, traced, (number, in_family.variant), constants)
+        self._learn(of_formulas, traced, (family, in_family.variant), constants)
         return in_family
 
     def foresee(
@@ -140,8 +138,7 @@ class WidthFamilies:
         found = self._formulas.predict((*kind, *band), structure)
         if found is None:
             return None
-        (number, variant), constants = found
-        family = self._known[number]
+        (family, variant), constants = found
         operations = list(family.members)[variant]
         if self._families.get(self._key((*kind, operations), widths, band)) is not family:
             return None  # it was decided before that trials of its kind do not share this one
@@ -149,7 +146,7 @@ class WidthFamilies:
             in_family, state = family.foresee(variant, constants, own)
         except NotPaddable:
             return None
-        self._structures[number].add(in_family.structure)
+        self._structures[family].add(in_family.structure)
         return in_family, state
 
     def _meet(
@@ -160,13 +157,11 @@ class WidthFamilies:
         band: tuple[Any, ...],
     ) -> None:
         """Learns how steps follow from the models of a new family."""
-        self._known.append(family)
-        self._structures.append(set())
+        self._structures[family] = set()
         keys = [self._key((*kind, operations), widths, band) for operations in family.members]
         for structure, variant, constants in family.examples():
             if self._families.get(keys[variant]) is family:
-                group = (len(self._known) - 1, variant)
-                self._formulas.add((*kind, *band), structure, group, constants)
+                self._formulas.add((*kind, *band), structure, (family, variant), constants)
 
     def _key(
         self, of_kind: tuple[Any, ...], widths: SiblingModelBuilder, band: tuple[Any, ...]

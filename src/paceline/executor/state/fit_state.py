@@ -18,6 +18,7 @@ from paceline.pack.callbacks.random_states import RandomStates
 from paceline.pack.callbacks.remote_files import UserFolders
 from paceline.pack.callbacks.state import CallbackState, attributes_of, callback_state, resumed
 from paceline.program.files import get_parts, put_parts
+from paceline.program.trace import variables_of
 
 Arrays = dict[str, np.ndarray]
 _NAME = "fit"
@@ -132,11 +133,8 @@ class FitState(keras.callbacks.Callback):
         random = self._random.encoded(_NAME, arrays)
         return FitFacts(self.number, self.epoch, random, history, own)
 
-    def _parts(self) -> list[list[Any]]:
-        model = self.model
-        assert model is not None
-        optimizer = model.optimizer.variables
-        return [model.trainable_variables, model.non_trainable_variables, list(optimizer)]
+    def _parts(self) -> tuple[list[Any], ...]:
+        return variables_of(self.model)[:3]
 
 
 class _FirstCallback(keras.callbacks.Callback):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,22 +20,14 @@ import numpy as np
 from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
 from paceline.program.initial_weights import TrainableFlags, shared_variables
+from paceline.program.trace import variables_of
+
+if TYPE_CHECKING:
+    from paceline.pack.slot_view import PackSlot
 
 #: Attributes that Keras itself sets while a model trains.
 _OF_KERAS = frozenset({"built", "stop_training"})
 _METRICS = 3  # the number of the metrics' list in ``State.lists``
-
-
-class Slot(Protocol):
-    """One slot of a pack, between two epochs."""
-
-    def read(self, part: int, leaf: int) -> np.ndarray:
-        """A copy of one variable, number ``leaf`` of the list ``part`` of ``State.lists``."""
-        ...
-
-    def write(self, part: int, leaf: int, value: np.ndarray) -> None:
-        """Replaces one variable from the next epoch on by a value of the same shape."""
-        ...
 
 
 class SlotModel:
@@ -47,10 +39,10 @@ class SlotModel:
     def __init__(self, model: Any) -> None:
         self.model = model
         self._optimizer = model.optimizer
-        self._lists = self._variables()
+        self._lists = variables_of(model)
         self._flags = self._trained()
         self._touched: set[_SlotArrayHolder] = set()
-        self._slot: Slot | None = None
+        self._slot: PackSlot | None = None
         self.trains = False  # whether the model has begun to train
         self.froze = False  # whether ``layer.trainable`` was changed since
         shared = {id(variable) for variable in shared_variables(model)}
@@ -81,7 +73,7 @@ class SlotModel:
         finally:
             outside.restore()
 
-    def attach(self, slot: Slot | None) -> None:
+    def attach(self, slot: PackSlot | None) -> None:
         """Binds the variables to a slot from now on; None: to no slot."""
         self.forget()
         self._slot = slot
@@ -146,15 +138,6 @@ class SlotModel:
     def _trained(self) -> list[bool]:
         """Which variables are trained, by their flags: walking the layers takes longer."""
         return [variable.trainable for part in self._lists[:2] for variable in part]
-
-    def _variables(self) -> tuple[list[Any], ...]:
-        model = self.model
-        return (
-            list(model.trainable_variables),
-            list(model.non_trainable_variables),
-            list(model.optimizer.variables),
-            list(model.metrics_variables),
-        )
 
 
 def plain_attributes(model: Any) -> dict[tuple[str, str], Any]:

@@ -26,6 +26,7 @@ import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -302,34 +303,24 @@ class StoredFormulas:
     """The formulas of one group as a file holds them."""
 
     group: tuple[Any, ...]  # its key
-    # For each traced trial its numbers and, per step, the bytes of each constant.
-    rows: list[tuple[Numbers, list[list[bytes]]]]
+    # For each traced trial its numbers and, per step, the bytes of each constant, in hexadecimal.
+    rows: list[tuple[Numbers, list[list[str]]]]
 
     @classmethod
     def of(cls, formulas: GroupFormulas) -> StoredFormulas:
         """What to keep of a group with these formulas."""
-        return cls(
-            formulas.group,
-            [
-                (numbers, [[constant.value.tobytes() for constant in step] for step in steps])
-                for numbers, steps in formulas.traced.items()
-            ],
-        )
+        rows = [
+            (numbers, [[constant.value.tobytes().hex() for constant in step] for step in steps])
+            for numbers, steps in formulas.traced.items()
+        ]
+        return cls(formulas.group, rows)
 
     def like(self, steps: Sequence[Sequence[Constant]]) -> Iterator[tuple[Numbers, Steps]]:
         """The rows as constants with the shapes and dtypes of ``steps``; rows that fit only."""
         for numbers, values in self.rows:
-            if [len(step) for step in steps] == [len(step) for step in values]:
-                try:
-                    yield (
-                        numbers,
-                        [
-                            tuple(_as(c, v) for c, v in zip(*pair, strict=True))
-                            for pair in zip(steps, values, strict=True)
-                        ],
-                    )
-                except ValueError:  # bytes of another size
-                    continue
+            with suppress(ValueError, TypeError):  # others, of another size, or no text
+                pairs = [zip(*pair, strict=True) for pair in zip(steps, values, strict=True)]
+                yield numbers, [tuple(_as(c, v) for c, v in pair) for pair in pairs]
 
 
 def formulas_key(structure: str, *shapes: Any) -> str:
@@ -348,35 +339,27 @@ def load_formulas(key: str) -> list[StoredFormulas]:
     if body is None:
         return []
     try:
-        return [_from_json(each) for each in json.loads(body)]
+        return [
+            StoredFormulas(
+                tuple(each["group"]), [(tuple(map(float, n)), steps) for n, steps in each["rows"]]
+            )
+            for each in json.loads(body)
+        ]
     except (ValueError, TypeError, KeyError):  # another program wrote the file
         return []
 
 
 def store_formulas(key: str, groups: Sequence[StoredFormulas]) -> None:
     """Stores the formulas of a structure's groups; without groups, removes the file of the key."""
-    body = json.dumps([_to_json(group) for group in groups]).encode()
+    body = json.dumps([vars(group) for group in groups]).encode()
     if groups and len(body) <= _MOST:
         _CACHE.write(f"{key}.json", body)
     else:
         _CACHE.remove(f"{key}.json")
 
 
-def _as(constant: Constant, raw: bytes) -> Constant:
-    value = np.frombuffer(raw, constant.value.dtype).reshape(constant.value.shape)
+def _as(constant: Constant, raw: str) -> Constant:
+    value = np.frombuffer(bytes.fromhex(raw), constant.value.dtype).reshape(constant.value.shape)
     return (
         constant if value.tobytes() == constant.value.tobytes() else replace(constant, value=value)
     )
-
-
-def _to_json(one: StoredFormulas) -> dict[str, Any]:
-    rows = [[list(n), [[c.hex() for c in step] for step in steps]] for n, steps in one.rows]
-    return {"group": one.group, "rows": rows}
-
-
-def _from_json(found: dict[str, Any]) -> StoredFormulas:
-    rows = [
-        (tuple(map(float, n)), [[bytes.fromhex(c) for c in step] for step in steps])
-        for n, steps in found["rows"]
-    ]
-    return StoredFormulas(tuple(found["group"]), rows)

@@ -50,7 +50,7 @@ def _closed(whole: Any, part: Any, own: Any) -> Any:
     if any(jv.is_key(var.aval) for var in own.jaxpr.constvars):
         raise _Unknown
     consts = [_number(*each) for each in _zip(whole.consts, part.consts, own.consts)]
-    return jv.make_closed(_jaxpr(whole.jaxpr, part.jaxpr, own.jaxpr), consts)
+    return jv.ClosedJaxpr(_jaxpr(whole.jaxpr, part.jaxpr, own.jaxpr), consts)
 
 
 def _jaxpr(whole: Any, part: Any, own: Any) -> Any:
@@ -61,7 +61,7 @@ def _jaxpr(whole: Any, part: Any, own: Any) -> Any:
     def define(*variables: Sequence[Any]) -> list[Any]:
         found = []
         for a, b, var in _zip(*variables):
-            places[var], made[var] = (a, b), jv.new_var(_aval(a.aval, b.aval, var.aval))
+            places[var], made[var] = (a, b), jv.Var(_aval(a.aval, b.aval, var.aval))
             found.append(made[var])
         return found
 

@@ -32,8 +32,6 @@ class Axis:
 
     Args:
         sizes: Its extent in each trace.
-        prefix: Whether each slot's own elements must be the first ones, because something counts
-            positions along the axis.
         parts: The axes that it is made of; empty for an axis that is not made of others.
         product: Whether the parts are factors of a row-major product; else one follows another.
     """
@@ -44,11 +42,13 @@ class Axis:
         self,
         sizes: Sizes,
         *,
-        prefix: bool = False,
         parts: tuple[Axis, ...] = (),
         product: bool = False,
     ) -> None:
-        self.sizes, self.prefix = sizes, prefix
+        self.sizes = sizes
+        # Whether each slot's own elements must be the first ones, because something counts
+        # positions along the axis.
+        self.prefix = False
         self.parts, self.product = parts, product
         self._same: Axis | None = None
 

@@ -87,16 +87,11 @@ def _convolution(eqn: Equation) -> Outcome:
     return eqn.made([PaddedValue(tuple(axes))], fills)
 
 
-def _lowest(dtype: Any) -> float | int:
+def _ends(dtype: Any) -> tuple[float | int, float | int]:
+    """The lowest and the highest number."""
     if jax.numpy.issubdtype(dtype, np.floating):
-        return -math.inf
-    return 0 if dtype == np.bool_ else int(np.iinfo(dtype).min)
-
-
-def _highest(dtype: Any) -> float | int:
-    if jax.numpy.issubdtype(dtype, np.floating):
-        return math.inf
-    return 1 if dtype == np.bool_ else int(np.iinfo(dtype).max)
+        return -math.inf, math.inf
+    return (0, 1) if dtype == np.bool_ else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
 
 
 def _neutral(name: str, dtype: Any) -> float | int:
@@ -106,11 +101,11 @@ def _neutral(name: str, dtype: Any) -> float | int:
         # All bits set: of truth values 1, of integers -1 or, without a sign, the largest.
         if kind == "prod" or dtype == np.bool_:
             return 1
-        return -1 if jnp.issubdtype(dtype, np.signedinteger) else _highest(dtype)
+        return -1 if jnp.issubdtype(dtype, np.signedinteger) else _ends(dtype)[1]
     if kind in ("max", "argmax", "logsumexp"):
-        return _lowest(dtype)
+        return _ends(dtype)[0]
     if kind in ("min", "argmin"):
-        return _highest(dtype)
+        return _ends(dtype)[1]
     return 0  # sum, or, xor
 
 

@@ -210,21 +210,15 @@ def _groups(
     while i < len(ours) or j < len(theirs):
         a, b = [], []
         left = right = (1,) * eqn.traces
-        while not a or left != right:
-            if (not a or left[0] <= right[0]) and i < len(ours):
-                left = tuple(x * y for x, y in zip(left, ours[i], strict=True))
-                a.append(i)
-                i += 1
-            elif j < len(theirs):
-                right = tuple(x * y for x, y in zip(right, theirs[j], strict=True))
-                b.append(j)
-                j += 1
-            elif i < len(ours):
+        while (not a or left != right) and (i < len(ours) or j < len(theirs)):
+            if i < len(ours) and (not a or left[0] <= right[0] or j == len(theirs)):
                 left = tuple(x * y for x, y in zip(left, ours[i], strict=True))
                 a.append(i)
                 i += 1
             else:
-                break
+                right = tuple(x * y for x, y in zip(right, theirs[j], strict=True))
+                b.append(j)
+                j += 1
         if left != right:
             raise eqn.refuse("does not keep its elements together")
         found.append((a, b))

@@ -40,7 +40,7 @@ class _PaddedJaxprEmitter:
     def __init__(self, body: WalkedJaxpr, symbols: Sequence[Symbol]) -> None:
         self._body, self._symbols = body, symbols
         self._eqns: list[Any] = []
-        self._inputs = {symbol: jv.new_var(_aval(symbol)) for symbol in symbols}
+        self._inputs = {symbol: jv.Var(_aval(symbol)) for symbol in symbols}
         self._instead: dict[Any, Any] = {}
         for var, choice in body.choices.items():
             if not isinstance(var, int):
@@ -85,13 +85,8 @@ class _PaddedJaxprEmitter:
             if value.content is not Padding.ZERO and (jv.is_literal(atom) or atom not in early):
                 outs[i] = self._fill(atom, value.padded, 0)
         invars = [*self._inputs.values(), *jaxpr.invars]
-        made = jaxpr.replace(
-            invars=invars,
-            outvars=outs,
-            eqns=self._eqns,
-            debug_info=jv.no_debug(jaxpr, len(invars)),
-        )
-        return jv.make_closed(made, list(self._body.consts))
+        made = jv.rewritten(jaxpr, invars, outs, self._eqns, jaxpr.constvars)
+        return jv.ClosedJaxpr(made, list(self._body.consts))
 
     def _to_fill_early(self, replaced: Mapping[int, int]) -> dict[Any, Any]:
         """Results that are filled as soon as they are made -> the inputs that they replace.

@@ -232,7 +232,7 @@ def alike(ours: Any, theirs: Any) -> bool:
 
 def body_key(body: Any) -> tuple[Any, ...]:
     """What two jaxprs, closed or not, share that compute the same: operations and constants."""
-    closed = body if isinstance(body, jv.ClosedJaxpr) else jv.make_closed(body, [])
+    closed = body if isinstance(body, jv.ClosedJaxpr) else jv.ClosedJaxpr(body, [])
     found = canonicalise(closed)
     return found.fingerprint, *(constant.value.tobytes() for constant in found.constants)
 

@@ -74,16 +74,11 @@ class PaddedStep(Step):
         def read(atom: Any) -> Any:
             return atom if jv.is_literal(atom) else literals.get(atom, atom)
 
-        leading = [invars[i] for i in indices]
-        rest = invars[len(constants) :]
-        made = jaxpr.replace(
-            constvars=[*jaxpr.constvars, *arrays],
-            invars=[*leading, *rest],
-            outvars=[read(atom) for atom in jaxpr.outvars],
-            eqns=[eqn.replace(invars=[read(atom) for atom in eqn.invars]) for eqn in jaxpr.eqns],
-            debug_info=jv.no_debug(jaxpr, len(leading) + len(rest)),
-        )
-        return jv.make_closed(made, [*self.closed.consts, *arrays.values()])
+        left = [*(invars[i] for i in indices), *invars[len(constants) :]]
+        outvars = [read(atom) for atom in jaxpr.outvars]
+        eqns = [eqn.replace(invars=[read(atom) for atom in eqn.invars]) for eqn in jaxpr.eqns]
+        made = jv.rewritten(jaxpr, left, outvars, eqns, [*jaxpr.constvars, *arrays])
+        return jv.ClosedJaxpr(made, [*self.closed.consts, *arrays.values()])
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def splice(
     primitives are not among those of ``rules``, also looks at the equations before. The result is a
     closed jaxpr with the same inputs, constants and results.
     """
-    return jv.make_closed(_spliced(closed.jaxpr, rules, chains or {}), closed.consts)
+    return jv.ClosedJaxpr(_spliced(closed.jaxpr, rules, chains or {}), closed.consts)
 
 
 def _spliced(jaxpr: Any, rules: Mapping[str, Rule], chains: Mapping[str, ChainRule]) -> Any:
@@ -110,7 +110,7 @@ def inlined(operands: Sequence[Any], closed: Any, emit: list[Any]) -> list[Any]:
         return atom if jv.is_literal(atom) else names[atom]
 
     for one in inner.eqns:
-        outvars = [jv.new_var(var.aval) for var in one.outvars]
+        outvars = [jv.Var(var.aval) for var in one.outvars]
         emit.append(one.replace(invars=[read(atom) for atom in one.invars], outvars=outvars))
         names.update(zip(one.outvars, outvars, strict=True))
     return [read(atom) for atom in inner.outvars]

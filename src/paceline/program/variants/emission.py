@@ -34,26 +34,22 @@ class JaxprEmitter:
 
     def closed(self, inputs: Sequence[Node]) -> Any:
         """The jaxpr with these inputs, the first of which says which variant a slot is of."""
-        self._atoms = {id(value): jv.new_var(value.aval) for value in inputs}
+        self._atoms = {id(value): jv.Var(value.aval) for value in inputs}
         flag = self._atoms[id(inputs[0])]
         for out in self._graph.outs:
             self._make(out, flag)
         template = jax.make_jaxpr(lambda: ())().jaxpr
         invars = [self._atoms[id(value)] for value in inputs]
-        made = template.replace(
-            constvars=[var for var, _ in self._arrays],
-            invars=invars,
-            outvars=[self._atom(out) for out in self._graph.outs],
-            eqns=self._eqns,
-            debug_info=jv.no_debug(template, len(invars)),
-        )
-        return jv.make_closed(made, [array for _, array in self._arrays])
+        outvars = [self._atom(out) for out in self._graph.outs]
+        constvars = [var for var, _ in self._arrays]
+        made = jv.rewritten(template, invars, outvars, self._eqns, constvars)
+        return jv.ClosedJaxpr(made, [array for _, array in self._arrays])
 
     def _atom(self, value: Node) -> Any:
         value = root(value)
         if isinstance(value, InlineConstant) and id(value) not in self._atoms:
             if value.value.ndim or jv.is_key(value.aval):
-                var = jv.new_var(value.aval)
+                var = jv.Var(value.aval)
                 self._arrays.append((var, value.value))
                 self._atoms[id(value)] = var
             else:
@@ -80,7 +76,7 @@ class JaxprEmitter:
             stack.pop()
             operands = [self._atom(one) for one in needed]
             if isinstance(each, EquationResult):
-                outvars = [jv.new_var(out.aval) for out in each.op.outs]
+                outvars = [jv.Var(out.aval) for out in each.op.outs]
                 self._eqns.append(each.op.eqn.replace(invars=operands, outvars=outvars))
                 self._atoms |= {
                     id(out): var for out, var in zip(each.op.outs, outvars, strict=True)

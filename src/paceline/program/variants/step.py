@@ -28,7 +28,6 @@ from paceline.program.variants.merging import EXTRAS, Graph, Variant
 from paceline.program.variants.values import (
     InlineConstant,
     Node,
-    SharedInput,
     VariantConstant,
     VariantSelect,
     alike,
@@ -159,17 +158,17 @@ class Variants:
     ) -> tuple[Graph, list[Node], list[Node]]:
         """The common step; its inputs before the numbers, and those after them."""
         graph = Graph(pairs=pairs)
-        flag = SharedInput(jv.aval_of(np.int32(0)))
+        flag = Node(jv.aval_of(np.int32(0)))
         invars = [closed.jaxpr.invars for closed in self._closeds]
-        extents = [SharedInput(var.aval) for var in invars[0][: self._n_widths]]
-        state: dict[int, SharedInput] = {}
-        batch: list[SharedInput] = []
+        extents = [Node(var.aval) for var in invars[0][: self._n_widths]]
+        state: dict[int, Node] = {}
+        batch: list[Node] = []
         for v, found in enumerate(constants):
             n_lead = self._n_widths + len(found)
             n_own = n_lead + len(self._flat[v])
             for place, var in zip(self._flat[v], invars[v][n_lead:n_own], strict=True):
-                state.setdefault(place, SharedInput(var.aval))
-            batch = batch or [SharedInput(var.aval) for var in invars[v][n_own:]]
+                state.setdefault(place, Node(var.aval))
+            batch = batch or [Node(var.aval) for var in invars[v][n_own:]]
         order = [state[place] for place in sorted(state)]
         for v, found in enumerate(constants):
             values = [

@@ -14,14 +14,9 @@ from paceline.program.padding.lockstep import body_key
 
 @dataclass(eq=False)
 class Node:
-    """A value of the common step."""
+    """A value of the common step; an input that all variants share is nothing more."""
 
     aval: Any
-
-
-@dataclass(eq=False)
-class SharedInput(Node):
-    """An input of the common step that all variants share."""
 
 
 @dataclass(eq=False)

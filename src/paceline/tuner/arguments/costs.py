@@ -190,7 +190,7 @@ def forward_flops(model: Any, x: Any) -> float:
     """The floating-point operations of a call of a model, in matrix products and convolutions."""
     import jax
 
-    from paceline.pack.plan.flops import count_flops
+    from paceline.pack.plan.base import count_flops
 
     def call(trainable: Any, fixed: Any, inputs: Any) -> Any:
         return model.stateless_call(trainable, fixed, inputs, training=False)[0]
