@@ -419,7 +419,7 @@ def test_an_optimizer_of_the_tuner_leaves_a_loss_of_the_user_s(tmp_path):
     tuner = search(["accuracy"])
     assert tuner.oracle.get_trial("0").score > 1.0
     assert "val_accuracy" in tuner.oracle.get_trial("0").metrics.metrics
-    with pytest.raises(ours.errors.FatalValueError, match="to the tuner too, as `metrics"):
+    with pytest.raises(ours.errors.FatalValueError, match="to the tuner, too, as `metrics"):
         search([own_metric])
     tuner = search([own_metric], metrics=["accuracy"])
     assert "val_accuracy" in tuner.oracle.get_trial("0").metrics.metrics

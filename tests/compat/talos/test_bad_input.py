@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
+from types import SimpleNamespace
+
 import keras
 import pytest
 
@@ -64,6 +68,25 @@ def test_a_function_that_always_raises(capsys):
         note = f"{what}. The first one, with {{'a': {first}}}, raised this error"
         assert raised.value.__notes__ == [note]
     assert "permutation 0 failed, with {'a': 0}: KeyError: 'lr'" in capsys.readouterr().err
+
+
+def test_a_line_of_another_backend_is_named(capsys):
+    K = SimpleNamespace(sqrt=math.sqrt)
+
+    def loss(y_true, y_pred):
+        return K.sqrt(y_pred)
+
+    def model(x_train, y_train, x_val, y_val, params):
+        made = keras.Sequential([keras.layers.Dense(1)])
+        made.compile("sgd", loss)
+        return made.fit(x_train, y_train, epochs=1, verbose=0), made
+
+    with pytest.raises(TypeError, match="JAX|concrete|Traced") as raised:
+        scan({"a": [1]}, model)
+    line = loss.__code__.co_firstlineno + 1
+    hint = rf"line {line} of .*test_bad_input\.py calls K\.sqrt, .* Write keras\.ops\.sqrt instead"
+    assert re.search(hint, raised.value.__notes__[-1])
+    assert re.search(rf"permutation 0 failed, with {{'a': 1}}: .*{hint}", capsys.readouterr().err)
 
 
 def test_a_metric_that_is_no_list_of_numbers():

@@ -1,5 +1,5 @@
 """Trains the functions that people wrote for another loop: a plain one, futures, Optuna's.
 
-``map.py`` and ``pool.py`` are for any function, ``optimize.py`` for objectives of Optuna. All of
-them hand their functions to ``compat/interception``.
+``map.py`` and ``pool.py`` are for any function, ``optimize.py`` for objectives of Optuna. All
+three pass their functions to ``compat/interception``.
 """

@@ -9,7 +9,7 @@ import jax
 import optuna
 from optuna.samplers import BruteForceSampler, GridSampler, QMCSampler, RandomSampler
 
-#: Trials of a sampler that learns from none of them, if nobody says how many trials there will be.
+#: Trials of a sampler that learns from none of them, if the number of trials is unknown.
 _UNKNOWN = 32
 #: Trials of a sampler that learns, at least.
 _LEAST = 8
@@ -18,27 +18,23 @@ _SPACE, _PLACE = "search_space", "grid_id"
 
 
 class TrialsInFlight:
-    """The number of trials that may be in flight, for one run of a study.
-
-    ``given`` is the number that the user asks for; None: by the sampler.
-    """
+    """How many trials may be in flight in one run of a study; ``given`` by the user, or None."""
 
     def __init__(self, study: optuna.Study, n_trials: int | None, given: int | None) -> None:
         self._study, self._n_trials, self._given = study, n_trials, given
         # By class, not by ``isinstance``: a subclass may learn.
         kind = type(study.sampler)
         self._learns = kind not in (RandomSampler, GridSampler, QMCSampler, BruteForceSampler)
-        # Before Optuna 5 it took its space from the first trial that has ended.
+        # Before Optuna 5 this sampler took its space from the first finished trial.
         older = int(optuna.__version__.partition(".")[0]) < 5
         self._waits_for_first = kind is QMCSampler and older
 
     def most(self, n_ended: int) -> int:
-        """Returns the number that may be in flight after so many trials of this run have ended."""
+        """Returns how many may be in flight after ``n_ended`` trials of this run have ended."""
         if self._given is not None:
             return self._given
         if self._learns:
-            on_cpu = jax.default_backend() == "cpu"
-            return allowed(n_ended, on_cpu=on_cpu)
+            return allowed(n_ended, on_cpu=jax.default_backend() == "cpu")
         if self._waits_for_first and not n_ended:
             return 1
         return _UNKNOWN if self._n_trials is None else max(1, self._n_trials)
@@ -50,9 +46,9 @@ class TrialsInFlight:
         return not (n_open and type(self._study.sampler) is GridSampler and self._grid_is_taken())
 
     def _grid_is_taken(self) -> bool:
-        """Whether every place of the grid has a trial: the next one would train one of them again.
+        """Whether every place of the grid has a trial, so that the next one would be a repetition.
 
-        A grid ends the study itself, but only when the last place is told.
+        ``GridSampler`` stops the study only when the trial of the last place has ended.
         """
         places: dict[str, tuple[int, set[Any]]] = {}
         for trial in self._study.get_trials(deepcopy=False):
@@ -70,8 +66,8 @@ class TrialsInFlight:
 def allowed(n_ended: int, *, on_cpu: bool) -> int:
     """Returns how many trials a sampler that learns may have in flight after ``n_ended`` ended.
 
-    8 cost little: TPE and CMA-ES begin with so many random ones anyway. On a CPU more of them save
-    hardly any time. An accelerator trains more in the same time, so there the number grows.
-    ``benchmarks/in_flight.py`` measures what that costs (docs/decisions/0057).
+    8 cost little, because TPE and CMA-ES begin with random trials anyway. On a CPU more trials
+    save hardly any time. An accelerator trains more in the same time, so the number grows.
+    ``benchmarks/in_flight.py`` measures the cost (docs/decisions/0057).
     """
     return _LEAST if on_cpu else _LEAST + n_ended // 8

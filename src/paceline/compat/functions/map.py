@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -88,12 +89,11 @@ class CallQueue:
         self,
         function: Callable[..., Any],
         inputs: Iterator[tuple[Any, ...]],
-        seeds: Iterator[int] | Callable[[int], int | None],
+        seeds: Iterator[int | None],
     ) -> None:
         self._function, self._inputs, self._seeds = function, inputs, seeds
         self.n_begun = self.n_taken = 0  # calls, and results that the user has
-        # What the user's iterable raised, where its next configuration would be.
-        self.error: Exception | None = None
+        self.error: Exception | None = None  # of the user's iterable, in place of a configuration
 
     def __iter__(self) -> Iterator[FunctionCall | None]:
         while True:
@@ -102,7 +102,7 @@ class CallQueue:
                 continue
             try:
                 arguments = next(self._inputs)
-                seed = self._seed()
+                seed = next(self._seeds)
             except StopIteration:
                 return
             except Exception as error:
@@ -111,17 +111,6 @@ class CallQueue:
             number, self.n_begun = self.n_begun, self.n_begun + 1
             bound = functools.partial(self._function, *arguments)
             yield FunctionCall(number, bound, seed)
-
-    def _seed(self) -> int | None:
-        if callable(self._seeds):
-            return self._seeds(self.n_begun)
-        seed = next(self._seeds, None)
-        if seed is None or not _is_integer(seed):
-            raise UsageError(
-                f"seeds must have one integer for each call, got {seed!r} for call {self.n_begun}. "
-                "Pass as many seeds as configurations, or one integer."
-            )
-        return int(seed)
 
 
 class OrderedResults(Iterator[T], Generic[T]):
@@ -179,18 +168,28 @@ def _outcomes(
             yield outcome
 
 
-def _seeds(given: Any) -> Iterator[int] | Callable[[int], int | None]:
-    """The seeds of calls: one after another, or a function of a call's position."""
+def _seeds(given: Any) -> Iterator[int | None]:
+    """The seed of each call, without end; None: drawn at random."""
     if given is None:
-        return lambda position: None
+        return itertools.repeat(None)
     if _is_integer(given):
-        return lambda position: (int(given) + position) % 2**32
+        return ((int(given) + position) % 2**32 for position in itertools.count())
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise UsageError(
             f"seeds must be an integer, integers or None, got {given!r}. Pass one integer, or one "
             "for each configuration."
         )
-    return iter(given)
+    return _checked_seeds(given)
+
+
+def _checked_seeds(given: Iterable[Any]) -> Iterator[int]:
+    for position, seed in enumerate(itertools.chain(given, [None])):
+        if not _is_integer(seed):
+            raise UsageError(
+                f"seeds must have one integer for each call, got {seed!r} for call {position}. "
+                "Pass as many seeds as configurations, or one integer."
+            )
+        yield int(seed)
 
 
 def _is_integer(value: Any) -> bool:

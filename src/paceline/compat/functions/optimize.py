@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -116,108 +117,95 @@ def optimize(
             "of paceline.optimize limits their number"
         )
     number = TrialsInFlight(study, n_trials, in_flight)
-    loop = StudyLoop(study, objective, n_trials, timeout, number, log)
-    loop.run(caught, list(callbacks or ()), gc_after_trial, concurrent)
+    ends = caught, list(callbacks or ()), gc_after_trial
+    StudyLoop(study, objective, n_trials, timeout, number, log, *ends).run(concurrent)
 
 
+@dataclass(eq=False, repr=False)
 class StudyLoop:
-    """Asks for trials, has their objectives run by the engine, and tells the study of each."""
+    """Asks the study for trials, runs their objectives in the engine, and reports each trial."""
 
-    def __init__(
-        self,
-        study: optuna.Study,
-        objective: Objective,
-        n_trials: int | None,
-        timeout: float | None,
-        in_flight: TrialsInFlight,
-        log: StudyLog,
-    ) -> None:
-        self._study, self._objective, self._log = study, objective, log
-        self._n_trials, self._timeout, self._in_flight = n_trials, timeout, in_flight
-        self._running: dict[int, optuna.Trial] = {}  # by number
-        self._heartbeats = TrialHeartbeats(study, self._running)
-        self._n_asked = self._n_ended = 0
-        self._error: Exception | None = None  # why no further trial begins
-        self._began = time.monotonic()
+    study: optuna.Study
+    objective: Objective
+    n_trials: int | None
+    timeout: float | None
+    in_flight: TrialsInFlight
+    log: StudyLog
+    catch: tuple[type[Exception], ...]
+    callbacks: list[StudyCallback]
+    collects: bool  # garbage, after each trial
+    _running: dict[int, optuna.Trial] = field(default_factory=dict)  # by number
+    _n_asked: int = 0
+    _n_ended: int = 0
+    _error: Exception | None = None  # why no further trial begins
+    _began: float = field(default_factory=time.monotonic)
 
-    def run(
-        self,
-        catch: tuple[type[Exception], ...],
-        callbacks: list[StudyCallback],
-        collects: bool,
-        concurrent: bool | None,
-    ) -> None:
-        """Runs trials until one of the reasons to end; ``collects``: garbage, after each trial."""
-        optuna_private.forget_stop(self._study)
-        summary = FitSummary()
+    def run(self, concurrent: bool | None) -> None:
+        """Runs trials until one of the reasons to end."""
+        optuna_private.forget_stop(self.study)
+        summary, heartbeats = FitSummary(), TrialHeartbeats(self.study, self._running)
         with ExitStack() as stack:
-            stack.callback(self._log.close)
-            stack.enter_context(optuna_private.optimizing(self._study))
-            stack.callback(optuna_private.end_session, self._study)
-            stack.callback(self._heartbeats.close)
-            engine = stack.enter_context(
-                Engine(notes=self._log.say, noun="trial", concurrent=concurrent)
-            )
-            engine.look_at(_of_user(self._objective))
+            stack.callback(self.log.close)
+            stack.enter_context(optuna_private.optimizing(self.study))
+            stack.callback(optuna_private.end_session, self.study)
+            stack.callback(heartbeats.close)
+            engine = Engine(notes=self.log.say, noun="trial", concurrent=concurrent)
+            stack.enter_context(engine)
+            engine.look_at(_of_user(self.objective))
             try:
-                n_calls = self._in_flight.most(0)
-                if self._n_trials is not None:
-                    n_calls = min(n_calls, self._n_trials)
-                with closing(engine.run(self._calls(), n_calls=n_calls)) as outcomes:
+                n_calls = self.in_flight.most(0)
+                if self.n_trials is not None:
+                    n_calls = min(n_calls, self.n_trials)
+                with closing(engine.run(self._calls(heartbeats), n_calls=n_calls)) as outcomes:
                     for outcome in outcomes:
                         pruned = isinstance(outcome.error, optuna.TrialPruned)
                         summary.add(outcome, "pruned" if pruned else "failed")
-                        self._take(outcome, catch, callbacks)
-                        if collects:
+                        self._take(outcome)
+                        if self.collects:
                             gc.collect()
             except BaseException as error:
                 self._fail_running(error)
                 raise
-        if summary.text() and not self._log.is_quiet:
+        if summary.text() and not self.log.is_quiet:
             seconds = time.monotonic() - self._began
             trials = formats.count(summary.n_ended, "trial")
-            self._log.say(f"{trials}, {summary.text()}, {seconds:.1f} s")
+            self.log.say(f"{trials}, {summary.text()}, {seconds:.1f} s")
         if self._error is not None:
             raise self._error
 
     # -- ask ---------------------------------------------------------------------------------------
 
-    def _calls(self) -> Iterator[FunctionCall | None]:
+    def _calls(self, heartbeats: TrialHeartbeats) -> Iterator[FunctionCall | None]:
         self._began = time.monotonic()
         while not self._is_over():
-            if not self._in_flight.has_room(len(self._running), self._n_ended):
+            if not self.in_flight.has_room(len(self._running), self._n_ended):
                 yield None
                 continue
-            self._heartbeats.before_ask()
-            trial = self._study.ask()
+            heartbeats.before_ask()
+            trial = self.study.ask()
             self._n_asked += 1
             self._running[trial.number] = trial
-            self._heartbeats.begin(trial)
+            heartbeats.begin(trial)
             yield FunctionCall(trial.number, functools.partial(self._evaluate, trial))
 
     def _is_over(self) -> bool:
-        if self._error is not None or optuna_private.has_stopped(self._study):
+        if self._error is not None or optuna_private.has_stopped(self.study):
             return True
-        if self._n_trials is not None and self._n_asked >= self._n_trials:
+        if self.n_trials is not None and self._n_asked >= self.n_trials:
             return True
-        return self._timeout is not None and time.monotonic() - self._began >= self._timeout
+        return self.timeout is not None and time.monotonic() - self._began >= self.timeout
 
     def _evaluate(self, trial: optuna.Trial) -> Any:
         """Calls the objective, in the trial's own thread."""
-        with optuna_private.optimizing(self._study):
+        with optuna_private.optimizing(self.study):
             try:
-                return self._objective(trial)
+                return self.objective(trial)
             finally:
-                optuna_private.end_session(self._study)
+                optuna_private.end_session(self.study)
 
     # -- tell --------------------------------------------------------------------------------------
 
-    def _take(
-        self,
-        outcome: CallOutcome,
-        catch: tuple[type[Exception], ...],
-        callbacks: list[StudyCallback],
-    ) -> None:
+    def _take(self, outcome: CallOutcome) -> None:
         trial = self._running.pop(outcome.number)
         self._n_ended += 1
         error, state = outcome.error, None
@@ -225,23 +213,23 @@ class StudyLoop:
             pruned = isinstance(error, optuna.TrialPruned)
             state = TrialState.PRUNED if pruned else TrialState.FAIL
         try:
-            told, warning = _tell(self._study, trial, outcome.value, state)
-            self._log.ended(told, outcome.value, error, warning)
-            if state == TrialState.FAIL and error is not None and not isinstance(error, catch):
+            told, warning = _tell(self.study, trial, outcome.value, state)
+            self.log.ended(told, outcome.value, error, warning)
+            if state == TrialState.FAIL and error is not None and not isinstance(error, self.catch):
                 self._end(error)
                 return
-            for callback in callbacks:
-                callback(self._study, copy.deepcopy(told))
+            for callback in self.callbacks:
+                callback(self.study, copy.deepcopy(told))
         except Exception as raised:  # of a sampler, or of a callback
             self._end(raised)
 
     def _end(self, error: Exception) -> None:
-        """Lets no further trial begin; trials that train go on."""
+        """No further trial begins, but running ones train to their ends."""
         if self._error is not None:
             return
         self._error = error
         if self._running:
-            self._log.say(
+            self.log.say(
                 f"{type(error).__name__}: {error}. No further trial begins; {len(self._running)} "
                 "that train are finished first. Ctrl-C fails them"
             )
@@ -251,8 +239,8 @@ class StudyLoop:
         running = list(self._running.values())
         self._running.clear()
         for trial in running:
-            told, _ = _tell(self._study, trial, None, TrialState.FAIL, skip_if_finished=True)
-            self._log.ended(told, None, error, None)
+            told, _ = _tell(self.study, trial, None, TrialState.FAIL, skip_if_finished=True)
+            self.log.ended(told, None, error, None)
 
 
 def _tell(
@@ -263,7 +251,7 @@ def _tell(
     *,
     skip_if_finished: bool = False,
 ) -> tuple[FrozenTrial, str | None]:
-    """Tells the study of a trial; returns it, and why its value cannot be one, if so."""
+    """Reports a trial to the study; returns it, and a warning about its value, if any."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         told = study.tell(trial, value, state, skip_if_finished=skip_if_finished)
@@ -292,7 +280,7 @@ def _check(objective: Any, n_trials: Any, in_flight: Any) -> None:
 
 
 def _why_optuna_runs(study: optuna.Study) -> str | None:
-    """Why ``Study.optimize`` runs the study as it is, a text for the user; None: it does not."""
+    """Why ``Study.optimize`` must run the study, a text for the user; None: it need not."""
     if keras.backend.backend() != "jax" and (why := why_in_session({})) is not None:
         return unpacked_backend(why)
     if optuna_private.is_in_one_thread(study):
@@ -304,7 +292,7 @@ def _why_optuna_runs(study: optuna.Study) -> str | None:
 
 
 def _of_user(objective: Any) -> dict[str, Any]:
-    """The user's function, and what it is given beside the trial, with their names."""
+    """The user's function, and its arguments besides the trial, by name."""
     given: dict[str, Any] = {}
     while isinstance(objective, functools.partial):
         given |= {f"argument {i}": each for i, each in enumerate(objective.args)}

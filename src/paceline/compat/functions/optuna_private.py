@@ -1,8 +1,8 @@
-"""The only place that touches what Optuna does not publish; read for Optuna 4.0 to 5.0.
+"""The only module with private names of Optuna, as of Optuna 4.0 to 5.0.
 
 ``Study._thread_local.in_optimize_loop``, ``Study._stop_flag``
     ``study.stop()`` raises unless the first is set in its thread, and sets the second. Samplers,
-    objectives and callbacks call it. A ``stop`` of ours on the study would break ``pickle`` of a
+    objectives and callbacks call it. Our own ``stop`` on the study would break ``pickle`` of a
     study in a callback.
 ``Study._storage``, ``Trial._trial_id``
     a storage records the heartbeat of a trial, and closes the session of a thread.

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.compat.interception import Engine, FunctionCall, check_concurrent
@@ -17,7 +18,7 @@ from paceline.compat.interception.function_thread import Cancelled
 from paceline.compat.progress import say
 from paceline.program import keras_private
 
-#: Seconds without a new function after which training begins with those that are there.
+#: Seconds without a new function after which training begins.
 _QUIET = 0.05
 
 
@@ -116,10 +117,10 @@ class PackPoolExecutor(Executor):
     # -- in the thread of the engine ---------------------------------------------------------------
 
     def _run(self, settings: dict[str, Any]) -> None:
-        """Runs functions until none is left; ``settings`` are Keras', of who submits them."""
+        """Runs functions until none is left; ``settings`` are Keras' in the user's thread."""
         # Keras keeps its settings for each thread.
         keras_private.set_global_state(keras_private.new_global_state(settings))
-        under_way: dict[int, _Task] = {}
+        running: dict[int, _Task] = {}
         while True:
             with self._lock:
                 while self._settles():
@@ -128,23 +129,23 @@ class PackPoolExecutor(Executor):
                 if not n_calls:
                     self._runs = False
                     return
-            calls = self._calls(under_way)
+            calls = self._calls(running)
             try:
                 with closing(self._engine.run(calls, n_calls=n_calls, asks_again=True)) as outcomes:
                     for outcome in outcomes:
-                        under_way.pop(outcome.number).end(outcome.value, outcome.error)
+                        running.pop(outcome.number).end(outcome.value, outcome.error)
             except BaseException as error:  # of Paceline itself, or of memory
-                for task in under_way.values():
+                for task in running.values():
                     task.future.set_exception(error)
-                under_way.clear()
+                running.clear()
 
-    def _calls(self, under_way: dict[int, _Task]) -> Iterator[FunctionCall | None]:
+    def _calls(self, running: dict[int, _Task]) -> Iterator[FunctionCall | None]:
         while True:
             task = self._next()
             if task is None:
                 yield None
             elif task.future.set_running_or_notify_cancel():
-                under_way[task.number] = task
+                running[task.number] = task
                 yield FunctionCall(task.number, task, task.seed, task.function)
 
     def _next(self) -> _Task | None:
@@ -154,7 +155,7 @@ class PackPoolExecutor(Executor):
             return self._queue.popleft() if self._queue else None
 
     def _settles(self) -> bool:
-        """Waits a moment for whoever submits many functions; False once none has come for long."""
+        """Waits a moment for more functions; False once none has come for a while."""
         left = self._submitted_at + _QUIET - time.monotonic()
         if left <= 0 or self._is_shut_down:
             return False
@@ -162,27 +163,24 @@ class PackPoolExecutor(Executor):
         return True
 
 
+@dataclass(eq=False, repr=False)
 class _Task:
     """A function that was submitted."""
 
-    def __init__(
-        self,
-        number: int,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        seed: int,
-    ) -> None:
-        self.number, self.seed, self.future = number, seed, Future()
-        self.function, self._args, self._kwargs = function, args, kwargs
-        self._fatal: BaseException | None = None
+    number: int
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    seed: int
+    future: Future[Any] = field(default_factory=Future)
+    _fatal: BaseException | None = None
 
     def __call__(self) -> Any:
         try:
-            return self.function(*self._args, **self._kwargs)
+            return self.function(*self.args, **self.kwargs)
         except (Exception, Cancelled):
             raise
-        except BaseException as error:  # SystemExit, for one: it ends this function alone
+        except BaseException as error:  # SystemExit, for one: it ends only this function
             self._fatal = error
 
     def end(self, value: Any, error: BaseException | None) -> None:

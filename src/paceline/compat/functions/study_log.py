@@ -1,4 +1,4 @@
-"""What Optuna shows of a study that is optimized: a line for each trial, and a progress bar."""
+"""Optuna's output for a study that is optimized: a line for each trial, and a progress bar."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StudyLog:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the user wants no line for each trial, or sees the progress bar."""
+        """Whether the user sees the progress bar, or wants no line for each trial."""
         return self._bar is not None or optuna.logging.get_verbosity() > optuna.logging.INFO
 
     def say(self, text: str) -> None:
@@ -62,7 +62,7 @@ class StudyLog:
     def ended(
         self, trial: FrozenTrial, value: Any, error: BaseException | None, warning: str | None
     ) -> None:
-        """Logs the end of a trial in Optuna's words; ``value`` is what its objective returned."""
+        """Logs the end of a trial in Optuna's words; ``value`` is its objective's return value."""
         if trial.state == TrialState.COMPLETE:
             self._completed(trial)
         elif trial.state == TrialState.PRUNED:

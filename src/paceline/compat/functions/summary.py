@@ -18,7 +18,7 @@ class FitSummary:
         self._programs: set[str] = set()
 
     def add(self, outcome: CallOutcome, raised: str = "failed") -> None:
-        """Counts a function that has ended; ``raised`` is the word for one that has raised."""
+        """Counts a finished function; ``raised`` is the word for one that has raised an error."""
         self.n_ended += 1
         if outcome.error is not None:
             self._ends[raised] += 1

@@ -1,4 +1,4 @@
-"""Gives each job callbacks of its own in place of those that scikit-learn gives to all fits."""
+"""Gives each job its own copies of callbacks that scikit-learn passes to all fits."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 import keras
 
-#: Callbacks of Keras' that forget, when a fit begins, what the fit before has left in them.
-_BEGIN_ANEW = (
+#: Callbacks of Keras that reset their state when a fit begins.
+_RESET = (
     keras.callbacks.EarlyStopping,
     keras.callbacks.ReduceLROnPlateau,
     keras.callbacks.TerminateOnNaN,
 )
-#: Containers within containers that are followed: fit parameters hold a list of callbacks.
+#: How deep containers within containers are searched: fit parameters hold a list of callbacks.
 _DEEPEST = 4
 
 
 def give_own_callbacks(job: Any) -> list[tuple[Any, Any]]:
     """Replaces callbacks in the arguments of a job by copies; returns (callback, copy) pairs.
 
-    Only callbacks of which each fit begins anew: one after the other, jobs would see no more of
-    the job before. ``job`` is a batch of joblib's.
+    Only callbacks that reset their state: then jobs that run one after another would not see the
+    state of the job before. ``job`` is a batch of joblib.
     """
     copies: dict[int, tuple[Any, Any]] = {}
     calls = getattr(job, "items", None)
@@ -34,8 +34,8 @@ def give_own_callbacks(job: Any) -> list[tuple[Any, Any]]:
 
 
 def _replaced(value: Any, copies: dict[int, tuple[Any, Any]], depth: int = 0) -> Any:
-    """The value with copies in it; the value itself where there are none."""
-    if type(value) in _BEGIN_ANEW:
+    """The value with copies in it; the value itself if there are none."""
+    if type(value) in _RESET:
         return copies.setdefault(id(value), (value, copy.copy(value)))[1]
     if type(value) not in (dict, list, tuple) or depth == _DEEPEST:
         return value

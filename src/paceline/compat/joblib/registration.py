@@ -1,7 +1,7 @@
-"""Makes joblib know the backend "paceline", without importing joblib.
+"""Registers the backend "paceline" with joblib, without importing joblib.
 
-joblib reads backends from a table in its own module, which does not exist before somebody imports
-it; to import it takes as long as ``import paceline``. So an import of joblib is waited for.
+joblib reads backends from a table in its own module. Importing joblib takes as long as ``import
+paceline``, so the backend is registered when somebody else imports joblib.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _backend(**options: Any) -> Any:
 
 
 class _JoblibFinder(importlib.abc.MetaPathFinder):
-    """Finds joblib where the other finders do, and has its loader register the backend."""
+    """Finds joblib like the other finders, with a loader that registers the backend."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if fullname != _NAME:
@@ -59,7 +59,7 @@ class _RegisteringLoader(importlib.abc.Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # From here on the module has its own loader, which tools ask for sources and resources.
+        # From now on the module has its own loader, which tools ask for sources and resources.
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader

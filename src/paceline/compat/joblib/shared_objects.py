@@ -1,4 +1,4 @@
-"""What two jobs of a ``Parallel`` share: arguments, and parts of arguments."""
+"""The arguments, and parts of arguments, that two jobs of a ``Parallel`` share."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 from paceline.pack.callbacks.reachable import is_of_user
 
-#: Objects within objects that are followed: a pipeline in a search holds steps, these their model.
+#: How deep objects within objects are searched: a pipeline in a search holds steps with models.
 _DEEPEST = 8
-#: The depth of arguments: a job holds calls, a call its arguments, and these the first of them.
+#: The depth of arguments: a job holds calls, and a call its arguments.
 _ARGUMENT = 4
 
 
 def shared_objects(one: Any, other: Any) -> dict[str, Any]:
     """Returns label -> function or object that both jobs use; jobs are joblib's batches of calls.
 
-    An estimator that each job has a clone of is not shared, but its parameters may be. One that is
-    a parameter itself is cloned before it is fitted, as scikit-learn's rules have it. One that is
-    given to both jobs may change, so its attributes are shared. Methods of a user's class count as
-    functions, because they may change what is outside of the object.
+    If each job has its own clone of an estimator, the estimator is not shared, but its parameters
+    may be. An estimator that is a parameter is cloned before it is fitted: this is a rule of
+    scikit-learn. An estimator that both jobs get may change, so its attributes are shared. Methods
+    of a user's class count as functions, because they may change other objects.
     """
     found: dict[str, Any] = {}
     waiting = [("job", one, other, 0)]
@@ -54,9 +54,10 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), types.ModuleType)
 
 
 class _Attributes(Mapping[str, int]):
-    """Which objects an estimator's attributes are now; an attribute that is set anew has another.
+    """The identities of the objects that are an estimator's attributes now.
 
-    Parts of these objects are followed apart: estimators among them are cloned before they change.
+    Parts of these objects are searched separately: estimators among them are cloned before they
+    change.
     """
 
     def __init__(self, estimator: Any) -> None:
@@ -91,7 +92,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _holds_estimators(value: Any, depth: int = 0) -> bool:
-    """Whether a value is an estimator, or a container that has one."""
+    """Whether a value is an estimator, or a container with one."""
     if isinstance(value, (dict, list, tuple)) and depth < _DEEPEST:
         parts = value.values() if isinstance(value, dict) else value
         return any(_holds_estimators(part, depth + 1) for part in parts)

@@ -13,13 +13,13 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(name)
     try:
-        # Not by the public path: a user may have made ``keras_tuner`` a name of this package.
+        # Not by the public path: a user may have given this package the name ``keras_tuner``.
         theirs = import_module("keras_tuner.src.applications")
     except ImportError as error:
         # Not an AttributeError, of which `from ... import` says "cannot import name" and no more.
         raise ImportError(
-            f"paceline.compat.keras_tuner.applications has no {name} of its own: KerasTuner's "
-            f"hypermodels work here where KerasTuner itself can be imported ({error}); pip install "
-            "keras-tuner, or the package that is missing."
+            f"{name} is a hypermodel of KerasTuner, which Python cannot import ({error}). Install "
+            "KerasTuner or the missing package: pip install keras-tuner. Then the hypermodel works "
+            "in paceline.compat.keras_tuner."
         ) from error
     return getattr(theirs, name)

@@ -1,4 +1,4 @@
-"""Whether the environment asks for parallel tuning over several machines, which is not offered."""
+"""Whether the environment asks for parallel tuning over several machines, an error here."""
 
 from __future__ import annotations
 
@@ -20,13 +20,9 @@ def is_chief_oracle() -> bool:
 
 
 def check_not_asked_for() -> None:
-    """Checks that the environment does not ask for parallel tuning.
-
-    Raises:
-        FatalRuntimeError: It does.
-    """
+    """Raises FatalRuntimeError if the environment asks for parallel tuning."""
     if has_chief_oracle():
         raise FatalRuntimeError(
-            "KERASTUNER_ORACLE_IP is set: parallel tuning over several machines is not offered "
-            "here. Unset it; the trials of one machine train side by side."
+            "KERASTUNER_ORACLE_IP is set, but Paceline has no parallel tuning over several "
+            "machines. Unset it: the trials of one machine train side by side."
         )

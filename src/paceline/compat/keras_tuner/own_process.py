@@ -1,7 +1,7 @@
-"""A search of a tuner in the session's own process, where the session's Keras is not on JAX.
+"""A search of a tuner in the session's own process, if the session's Keras is not on JAX.
 
-The tuner goes there and comes back: its oracle, its trials and the user's own attributes are then
-as if it had searched here. The project's files are written there.
+The tuner is sent to the process, which writes the project's files. When the tuner comes back, its
+oracle, its trials and the user's own attributes are as if it had searched here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from paceline.tuner.session.text_ahead import TextAhead
 def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
     """Runs the trials of a tuner's oracle there; returns why they must run here, or None.
 
-    Arguments as of ``oracle_search.search``, which says what is raised.
+    Arguments and errors are those of ``oracle_search.search``.
     """
     fit = oracle_search.as_fit_reads(args, kwargs)
     why = why_in_session(fit)
@@ -86,7 +86,7 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
             raise
         held.release()
         if began:
-            tuner.reload()  # the project has all trials that had ended
+            tuner.reload()  # the project has all finished trials
             tuner.oracle.take_back()
         if record.hopeless:
             return record.note()

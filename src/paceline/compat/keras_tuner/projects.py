@@ -27,15 +27,15 @@ def from_keras_tuner(
 ) -> str:
     """Makes a study from the trials of a KerasTuner project; the project is not changed.
 
-    The value of a trial is its score. Its history is what KerasTuner keeps: the metrics of the best
-    epoch. ``paceline.Tuner(build, study=...)`` goes on with the study, and its sampler learns from
-    these trials.
+    The value of a trial is its score. Its history has the metrics of the best epoch, because
+    KerasTuner keeps no others. ``paceline.Tuner(build, study=...)`` continues the study, and its
+    sampler learns from these trials.
 
     Args:
         project: Folder of the project: ``directory/project_name`` of the tuner.
         study: Name of the new study; None: the name of the folder.
-        objective: The objective of the project, as KerasTuner got it; None: the metric whose best
-            values are the scores.
+        objective: The objective of the project, as you passed it to KerasTuner; None: the metric
+            whose best values are the scores.
         storage: Storage of the study, as ``Tuner`` takes it.
         directory: Folder of studies, as ``Tuner`` takes it.
 
@@ -44,8 +44,8 @@ def from_keras_tuner(
 
     Raises:
         ProjectError: The folder holds no project, or one that cannot be read.
-        ObjectiveError: The objective cannot be told, or is none of the metrics of the project.
-        StudyError: There is a study of that name already.
+        ObjectiveError: Paceline cannot tell the objective, or the project has no such metric.
+        StudyError: A study of that name exists.
     """
     folder = Path(project)
     trials = read_project(folder)
@@ -54,15 +54,10 @@ def from_keras_tuner(
     name = folder.resolve().name if study is None else study
     made = Study(name, storage=storage, directory=Path(directory), direction=direction)
     if made.exists:
-        raise StudyError(f"study: there is a study {name!r} already; give another name for study=.")
-    made.persist(
-        {
-            "objective": wanted.name,
-            "direction": direction,
-            "search": {},
-            "imported": {"from": "keras_tuner", "project": str(folder.resolve())},
-        }
-    )
+        raise StudyError(f"study must be a new name, got {name!r}, which exists. Pass another one.")
+    imported = {"from": "keras_tuner", "project": str(folder.resolve())}
+    meta = {"objective": wanted.name, "direction": direction, "search": {}, "imported": imported}
+    made.persist(meta)
     try:
         for trial in trials:
             _take_over(made, trial, wanted)
@@ -72,18 +67,14 @@ def from_keras_tuner(
 
 
 def read_project(folder: Path) -> list[Trial]:
-    """Returns the trials of a project, in the order in which they began.
-
-    Raises:
-        ProjectError: The folder holds no project, or one that cannot be read.
-    """
+    """Returns the trials of a project in the order in which they began, else ProjectError."""
     if not (folder / _ORACLE).is_file():
         inside = sorted(path.parent.name for path in folder.glob(f"*/{_ORACLE}"))
-        found = f"the projects in it are {', '.join(inside)}" if inside else "none is in it either"
-        why = f"there is no {_ORACLE} in it, and {found}" if folder.is_dir() else "there is none"
+        why = f"has no {_ORACLE}" if folder.is_dir() else "does not exist"
+        found = f" The projects in it are {', '.join(inside)}." if inside else ""
         raise ProjectError(
-            f"{folder} is no folder of a KerasTuner project: {why}. Pass `directory/project_name` "
-            f"of the tuner, the folder with {_ORACLE} and trial_* in it."
+            f"project must be the folder of a KerasTuner project, got {folder}, which {why}.{found}"
+            f" Pass `directory/project_name` of the tuner, a folder with {_ORACLE} and trial_*."
         )
     state = load_json(folder / _ORACLE)
     trials: dict[str, Trial] = {}
@@ -92,13 +83,13 @@ def read_project(folder: Path) -> list[Trial]:
             trial = Trial.load(path)
         except (KeyError, TypeError, AttributeError) as error:
             raise ProjectError(
-                f"{path} is no trial of KerasTuner's ({type(error).__name__}: {error}); repair or "
+                f"{path} is not a trial of KerasTuner ({type(error).__name__}: {error}). Repair or "
                 "remove it."
             ) from error
         trials[trial.trial_id] = trial
     order = state.get("start_order") if isinstance(state, dict) else None
     if not isinstance(order, list):
-        raise ProjectError(f"{folder / _ORACLE} is no state of an oracle: it has no start_order.")
+        raise ProjectError(f"{folder / _ORACLE} must be the state of an oracle with start_order.")
     begun = [trials.pop(trial_id) for trial_id in order if trial_id in trials]
     return [*begun, *trials.values()]
 
@@ -111,8 +102,8 @@ def _objective_of(folder: Path, trials: Sequence[Trial], given: Any) -> Objectiv
         objective = create_objective(given)
         if names and objective.name not in names:
             raise ObjectiveError(
-                f'objective "{objective.name}" is no metric of {folder}; it has: '
-                f"{', '.join(names)}."
+                f"objective must be a metric of {folder}, one of {', '.join(names)}, got "
+                f'"{objective.name}".'
             )
         return objective
     fitting = [
@@ -123,20 +114,20 @@ def _objective_of(folder: Path, trials: Sequence[Trial], given: Any) -> Objectiv
             for trial in complete
         )
     ]
-    # Training and validation may have the same best values. Then the objective is the validation
-    # metric, since nobody searches for a training metric.
+    # If training and validation have the same best values, the objective is the validation metric,
+    # because nobody searches for a training metric.
     fitting = [name for name in fitting if name.startswith("val_")] or fitting
     if len(fitting) != 1:
         what = f"{' and '.join(fitting)} fit" if fitting else "no metric fits"
         raise ObjectiveError(
-            f"objective: {what} the scores of the {len(complete)} complete trials in {folder}; "
-            'name it, such as objective="val_accuracy".'
+            f"objective is missing, and {what} the scores of the {len(complete)} complete trials "
+            f'in {folder}. Pass it, such as objective="val_accuracy".'
         )
     return Objective(fitting[0], complete[0].metrics.get_direction(fitting[0]))
 
 
 def _take_over(study: Study, trial: Trial, objective: Objective) -> None:
-    """Adds a trial to the study if it has ended."""
+    """Adds a finished trial to the study."""
     if trial.status not in (TrialStatus.COMPLETED, TrialStatus.FAILED):
         return
     number = study.accept(study.proposer.ask(0), trial.hyperparameters)

@@ -1,7 +1,7 @@
 """KerasTuner's messages of parallel tuning, if KerasTuner itself is installed.
 
-Paceline sends no messages. ``to_proto`` and ``from_proto`` are for code that keeps them: they go
-through KerasTuner's own object of the same config.
+Paceline sends no messages. ``to_proto`` and ``from_proto`` are for code that stores them. They use
+KerasTuner's own object with the same config.
 """
 
 from __future__ import annotations
@@ -48,15 +48,11 @@ def get_service_grpc() -> Any:
 
 
 def theirs(module: str) -> Any:
-    """Returns a module of KerasTuner itself by its path below ``keras_tuner.src``.
-
-    Raises:
-        MissingExtraError: KerasTuner is not installed.
-    """
+    """Returns a module of KerasTuner itself, below ``keras_tuner.src``, else MissingExtraError."""
     try:
         return import_module(f"keras_tuner.src.{module}")
     except ImportError as error:
         raise MissingExtraError(
-            f"keras_tuner.{module} belongs to KerasTuner's parallel tuning, which is not offered "
-            f"here; its messages need KerasTuner itself ({error}): pip install keras-tuner."
+            f"keras_tuner.{module} belongs to KerasTuner's parallel tuning, which Paceline does "
+            f"not have. Its messages need KerasTuner itself ({error}): pip install keras-tuner."
         ) from error

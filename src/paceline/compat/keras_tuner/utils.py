@@ -28,32 +28,23 @@ def try_clear() -> None:
 
 
 def save_json(path: str | Path, content: Any) -> None:
-    """Writes a JSON file, whole or not at all."""
+    """Writes a JSON file, entirely or not at all."""
     write_atomically(Path(path), json.dumps(content).encode())
 
 
 def load_json(path: str | Path) -> Any:
-    """Reads a JSON file.
-
-    Raises:
-        ProjectError: The file is damaged or missing.
-    """
+    """Reads a JSON file; ProjectError if it is damaged or missing."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ProjectError(
-            f"{path} cannot be read ({type(error).__name__}: {error}). If you did not mean to go "
-            "on with an existing project, change `project_name` or pass `overwrite=True`."
+            f"{path} cannot be read ({type(error).__name__}: {error}). If you did not mean to "
+            "continue an existing project, change `project_name` or pass `overwrite=True`."
         ) from error
 
 
 def create_directory(path: str | Path, remove_existing: bool = False) -> None:
-    """Makes a folder.
-
-    Args:
-        path: The folder.
-        remove_existing: Whether a folder of that name is removed first, with all that is in it.
-    """
+    """Makes a folder; ``remove_existing``: after removing one of that name with its files."""
     if remove_existing and Path(path).exists():
         shutil.rmtree(path)
     Path(path).mkdir(parents=True, exist_ok=True)

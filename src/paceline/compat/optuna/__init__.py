@@ -2,9 +2,9 @@
 
     from paceline.compat import optuna
 
-in place of ``import optuna`` is all that changes. Every name is Optuna's own object, but for
-``create_study`` and ``load_study``, whose studies are Optuna's with an ``optimize`` of Paceline.
-``paceline.compat.optuna.samplers`` and the like are Optuna's modules.
+replaces ``import optuna``. Every name is Optuna's own object, except ``create_study`` and
+``load_study``. Their studies are Optuna's, with an ``optimize`` of Paceline. Modules such as
+``paceline.compat.optuna.samplers`` are Optuna's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import optuna as _optuna
 if TYPE_CHECKING:
     from optuna import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]
 
-#: Modules that are Paceline's; all others under this name are Optuna's.
+#: Modules of Paceline; all others under this name are Optuna's.
 _OURS = frozenset({f"{__name__}.study"})
 
 

@@ -30,7 +30,7 @@ class PackedStudy(optuna.Study):
         show_progress_bar: bool = False,
     ) -> None:
         """Optimizes ``func``; arguments as those of Optuna, and see ``paceline.optimize``."""
-        # Late: who only reads a study need not wait for JAX and Keras.
+        # Late: reading a study must not wait for JAX and Keras.
         from paceline.compat.functions.optimize import optimize
 
         optimize(
@@ -57,7 +57,7 @@ def load_study(*args: Any, **kwargs: Any) -> optuna.Study:
 
 
 def _packed(study: optuna.Study) -> optuna.Study:
-    # The object that Optuna made, so that nothing of how it makes studies is repeated here.
+    # Optuna's own object, so that the way in which Optuna makes studies is not repeated here.
     study.__class__ = PackedStudy
     return study
 

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from paceline.compat.talos.errors import (
 from paceline.compat.talos.evaluate import ScanResults, check_inputs, check_split, split
 from paceline.compat.talos.kept_models import KeptModels
 from paceline.compat.talos.logs import best_row, column, write_beside
-from paceline.compat.talos.notes import say
 from paceline.compat.talos.rounds import Rounds, RunFolder, ScanRound, run_paths
 from paceline.compat.talos.settings import identity, read_options, scan_details
 from paceline.compat.talos.space import ParamSpace
@@ -143,7 +142,7 @@ class Scan:
             "minimize_loss": minimize_loss,
             "clear_session": clear_session,
         }
-        more = read_options(options, given, say)
+        more = read_options(options, given)
         check_function(model)
         reduction.check(reduction_method)
         self.x, self.y, self.params, self.model = x, y, params, model
@@ -174,17 +173,10 @@ class Scan:
         self.folder = Path(self.experiment_name)
         self.run_dir, self.log_path = run_paths(self.folder, more["experiment_dir"])
         self.experiment_id = self.run_dir.name
-        self._run_folder = RunFolder(
-            self.run_dir,
-            identity(
-                [x, x_val],
-                [y, y_val],
-                self,
-                None if self.custom_val_split else bool(more["shuffle"]),
-            ),
-            random.getrandbits(32) if seed is None else int(seed),
-            resume=more["resume"],
-        )
+        shuffle = None if self.custom_val_split else bool(more["shuffle"])
+        decides = identity([x, x_val], [y, y_val], self, shuffle)
+        split_seed = random.getrandbits(32) if seed is None else int(seed)
+        self._run_folder = RunFolder(self.run_dir, decides, split_seed, resume=more["resume"])
         self._split(x_val, y_val, more["shuffle"])
         self._rounds = Rounds(
             self.param_object, self.run_dir, self.log_path, bool(more["last_epoch_value"])
@@ -196,7 +188,7 @@ class Scan:
             as_they_are=more["retain_models"],
         )
         self.data = pd.DataFrame()
-        self._open: set[int] = set()  # numbers of the running permutations
+        self._open: dict[int, dict[str, Any]] = {}  # number -> params, of running permutations
         self._last: int | None = None  # the first permutation that has reached the target
         self.status, self._stop_after = "running", more["stop_after"]
         if more["resume"]:
@@ -293,17 +285,17 @@ class Scan:
             if self.print_params:
                 self._bar.say(str(params))
             self._begun += 1
-            self._open.add(number)
+            self._open[number] = params
+            data = (self.x_train, self.y_train, self.x_val, self.y_val)
+            # A copy: the function may write to its params, and the log needs them unchanged.
+            function = partial(self.model, *data, dict(params))
             seed = None if self.seed is None else (self.seed + number) % 2**32
-            yield FunctionCall(number, UserCall(self, params), seed)
+            yield FunctionCall(number, function, seed)
 
     def _take(self, outcome: CallOutcome) -> None:
-        self._open.discard(outcome.number)
-        if self._last is not None and outcome.number > self._last:
+        number, params = outcome.number, self._open.pop(outcome.number)
+        if self._last is not None and number > self._last:
             return  # Talos would not have begun it
-        function = outcome.call.function
-        assert isinstance(function, UserCall)
-        number, params = outcome.number, function.params
         times = outcome.began, outcome.ended, outcome.seconds
         found = ScanRound(number, self._rounds.begun[number], params, *times)
         try:
@@ -465,20 +457,6 @@ def func_best_model(
 
 
 # -- the user's function ---------------------------------------------------------------------------
-
-
-@dataclass(eq=False, repr=False)
-class UserCall:
-    """A call of the user's function with one permutation."""
-
-    scan: Scan
-    params: dict[str, Any]
-
-    def __call__(self) -> Any:
-        """Returns what the user's function returns."""
-        scan = self.scan
-        # A copy, because the function may write to its params, and the log needs them unchanged.
-        return scan.model(scan.x_train, scan.y_train, scan.x_val, scan.y_val, dict(self.params))
 
 
 def check_function(model: Any) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from paceline.compat.talos import portable
 from paceline.compat.talos.errors import TalosParamsError, TalosTypeError
+from paceline.compat.talos.notes import say
 
 
 class ScanArgument(NamedTuple):
@@ -88,9 +89,7 @@ _OF_2018 = {
 _FOLDER = "talos_scans"
 
 
-def read_options(
-    options: dict[str, Any], given: dict[str, Any], note: Callable[[str], None]
-) -> dict[str, Any]:
+def read_options(options: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """Returns a value for each of ``OPTIONS``, and writes values of renamed ones to ``given``.
 
     ``last_epoch_value`` becomes a bool: its default was False in 2018. A call without the name of
@@ -116,7 +115,7 @@ def read_options(
     for name in _WITHOUT_EFFECT:
         if name in options:
             options.pop(name)
-            note(f"{name} has no effect here")
+            say(f"{name} has no effect here")
     found = {name: options.pop(name, default) for name, default in OPTIONS.items()}
     if options:
         raise TalosTypeError(
@@ -131,14 +130,14 @@ def read_options(
     if found["last_epoch_value"] is None:
         found["last_epoch_value"] = not of_2018
         if of_2018:
-            note(
+            say(
                 "last_epoch_value is missing, so the table has the best epoch of each metric, as "
                 "in 2018. Pass last_epoch_value=True for the last epoch"
             )
     if not given["experiment_name"]:
         given["experiment_name"] = _FOLDER
         if found["experiment_dir"] is None:
-            note(f"experiment_name is missing, so the log goes to {_FOLDER}/")
+            say(f"experiment_name is missing, so the log goes to {_FOLDER}/")
     _check_own(found)
     found["beside"] = beside  # whether the table is also written next to the folder, as in 2018
     # As in ParamSpace, because a resumed scan compares it.

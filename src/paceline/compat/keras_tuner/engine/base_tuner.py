@@ -8,6 +8,7 @@ import traceback
 import warnings
 from typing import Any
 
+from paceline.compat.hints import add_hint
 from paceline.compat.keras_tuner.distribute import check_not_asked_for
 from paceline.compat.keras_tuner.engine.hypermodel import get_hypermodel
 from paceline.compat.keras_tuner.engine.hyperparameters import config_of
@@ -20,7 +21,6 @@ from paceline.compat.keras_tuner.engine.tuner_utils import (
 )
 from paceline.compat.keras_tuner.errors import FailedTrialError, FatalError, is_a
 from paceline.compat.keras_tuner.utils import load_json, save_json, say
-from paceline.errors import keras_3_change
 from paceline.search_space import HyperParameters
 
 
@@ -32,11 +32,11 @@ class BaseTuner:
         hypermodel: A function ``build(hp)`` or a ``HyperModel``.
         directory: The folder that holds project folders; None: the working folder.
         project_name: Name of the project's folder in ``directory``.
-        overwrite: Whether an existing project gives way to a new one, as soon as that has a
-            complete trial; else the search goes on with it.
+        overwrite: Whether a new project replaces an existing one, as soon as it has a complete
+            trial; else the search continues the existing project.
         tuner_id: Name of this process among those that share an oracle.
         logger: Has no effect, as in KerasTuner.
-        **kwargs: There are no further arguments.
+        **kwargs: Further arguments raise an error.
 
     Raises:
         ValueError: ``oracle`` is not an ``Oracle``, or an argument is unknown.
@@ -119,9 +119,7 @@ class BaseTuner:
         try:
             self.hypermodel.build(hp)
         except Exception as error:
-            change = keras_3_change(f"{type(error).__name__}: {error}")
-            if change is not None:
-                error.add_note(change)
+            add_hint(error)
             raise
 
     # -- searching ---------------------------------------------------------------------------------
@@ -139,7 +137,7 @@ class BaseTuner:
         """
         if "verbose" in fit_kwargs:
             self.oracle.verbose = fit_kwargs["verbose"]
-        self.oracle.take_back()  # trials that an interrupted search has left under way
+        self.oracle.take_back()  # trials that were running when a search was interrupted
         self.on_search_begin()
         self._search(*fit_args, **fit_kwargs)
         self.on_search_end()
@@ -166,14 +164,12 @@ class BaseTuner:
             trial.status = TrialStatus.COMPLETED
 
     def _note_failure(self, trial: Trial, error: BaseException) -> None:
-        """Marks a trial as failed, and prints why; raises the error again if it is fatal."""
+        """Marks a trial as failed, and prints why; raises a fatal error."""
         if is_a(error, FatalError) or not isinstance(error, Exception):
             raise error
         failed = is_a(error, FailedTrialError)
         trial.status = TrialStatus.FAILED if failed else TrialStatus.INVALID
-        change = keras_3_change(f"{type(error).__name__}: {error}")
-        if change is not None:
-            error.add_note(change)
+        add_hint(error)
         trial.message = "".join(traceback.format_exception(error))
         # At any verbosity, as in KerasTuner: the status of the trial does not say why it failed.
         sys.stderr.write(f"Trial {trial.trial_id} failed:\n{trial.message}")
@@ -182,7 +178,7 @@ class BaseTuner:
         self._update_trial(trial, self.run_trial(trial, *fit_args, **fit_kwargs))
 
     def _update_trial(self, trial: Trial, results: Any) -> None:
-        """Reports what ``run_trial`` has returned to the oracle."""
+        """Reports the return value of ``run_trial`` to the oracle."""
         objective = self.oracle.objective
         if self.oracle.get_trial(trial.trial_id).metrics.exists(objective.name):
             warnings.warn(
@@ -249,7 +245,7 @@ class BaseTuner:
         """
         return [trial.hyperparameters for trial in self.oracle.get_best_trials(num_trials)]
 
-    # -- what people read --------------------------------------------------------------------------
+    # -- summaries ---------------------------------------------------------------------------------
 
     def search_space_summary(self, extended: bool = False) -> None:
         """Prints the search space."""
@@ -279,7 +275,7 @@ class BaseTuner:
     # -- files -------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Returns what a subclass wants to keep, as JSON values."""
+        """Returns the state of a subclass as JSON values."""
         return {}
 
     def set_state(self, state: Any) -> None:

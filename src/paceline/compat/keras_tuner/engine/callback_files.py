@@ -1,4 +1,4 @@
-"""The files that callbacks of trials write, and the best trial's at the path that the user gave."""
+"""The files that callbacks of trials write, with a copy of the best trial's at the user's path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIELD = re.compile(r"(\{[^{}]*\})")
 
 
 class CallbackFiles:
-    """Gives each trial a sub-folder beside the user's path, or in the user's folder.
+    """Gives each trial a sub-folder next to the user's path, or in the user's folder.
 
     ``ModelCheckpoint("out/best.keras")`` of trial 07 writes ``out/trials/07/best.keras``, and
     ``TensorBoard("logs")`` writes ``logs/07/execution0``, as in KerasTuner on TensorFlow. At the
@@ -25,12 +25,12 @@ class CallbackFiles:
 
     def __init__(self, executions: int) -> None:
         self._executions = executions  # trainings of each configuration
-        self._paths: dict[Path, None] = {}  # the user's; they may hold fields such as {epoch}
+        self._paths: dict[Path, None] = {}  # the user's paths, perhaps with fields such as {epoch}
         self._trained: set[str] = set()  # trials of this search
         self._best: dict[str, int] = {}
 
     def file_of(self, path: Path, trial_id: str, execution: int) -> Path:
-        """Returns the path of one training's file for a file of the user's."""
+        """Returns the path of one training's file for a file of the user."""
         self._paths[path] = None
         self._trained.add(trial_id)
         return path.parent.joinpath(*self._between(trial_id, execution), path.name)
@@ -40,14 +40,14 @@ class CallbackFiles:
         return ["trials", trial_id, *([f"execution{execution}"] if self._executions > 1 else [])]
 
     def note_best(self, trial_id: str, execution: int) -> None:
-        """Notes the execution of a trial with the best objective; else it is the first one."""
+        """Sets which execution of a trial has the best objective; by default the first one."""
         self._best[trial_id] = execution
 
     def put_at_user_paths(self, best: str) -> None:
-        """Copies the files of the trial with the id ``best`` to the paths that the user gave.
+        """Copies the files of the trial with the id ``best`` to the user's paths.
 
         If an earlier search trained it more than once, nothing is copied, because only that search
-        knew which execution was the best.
+        knew the best execution.
         """
         if self._executions > 1 and best not in self._trained:
             return
@@ -66,7 +66,7 @@ class CallbackFiles:
                     shutil.copyfile(found, target)
 
     def give_to(self, callbacks: list[Any], trial_id: str, execution: int) -> None:
-        """Makes the callbacks of one training write to files of its own."""
+        """Gives the callbacks of one training paths of its own."""
         paths = ExecutionPaths(self, lambda name: (trial_id, execution))
         for callback in callbacks:
             give_own_path(callback, trial_id, paths)
@@ -75,8 +75,8 @@ class CallbackFiles:
 class ExecutionPaths:
     """The paths of trainings; a ``TrialPaths``.
 
-    A search has a name for each training; ``execution_of`` gives the id of the trial, and the
-    number of the training of that trial, from 0.
+    ``execution_of`` takes the search's name for a training, and returns the id of its trial and the
+    number of the execution, from 0.
     """
 
     def __init__(
@@ -85,15 +85,15 @@ class ExecutionPaths:
         self._files, self._execution_of = files, execution_of
 
     def first_length(self, trial: str, at: int) -> Path | None:
-        """Returns None: a project keeps no such thing."""
+        """Returns None, because a project does not store it."""
         return None
 
     def label(self, trial: str) -> str:
-        """Returns what stands for ``{trial}`` in paths."""
+        """Returns the text for ``{trial}`` in paths."""
         return self._execution_of(trial)[0]
 
     def of(self, path: Path, trial: str, is_file: bool) -> Path:
-        """Returns the path of a training for a path of the user's."""
+        """Returns the path of a training for a path of the user."""
         trial_id, execution = self._execution_of(trial)
         if is_file:
             return self._files.file_of(path, trial_id, execution)

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import paceline.search_space
-from paceline.compat.keras_tuner.protos import theirs
+from paceline.compat.keras_tuner.protos import HasProto
 from paceline.errors import SpaceError
-
-_THEIRS = "engine.conditions"
 
 
 class ConditionTypeError(SpaceError, TypeError):
     """Raised for values that no hyperparameter can have; a TypeError as in KerasTuner."""
 
 
-class Condition(paceline.search_space.Condition):
-    """The base of conditions; ``Parent`` is the only kind there is."""
+class Condition(paceline.search_space.Condition, HasProto):
+    """The base of conditions; ``Parent`` is the only kind."""
+
+    theirs: ClassVar[str] = "engine.conditions"
 
     @classmethod
-    def from_proto(cls, proto: Any) -> Parent:
-        """Returns the condition of a message of ``to_proto``; needs KerasTuner itself."""
-        return Parent(**theirs(_THEIRS).Condition.from_proto(proto).get_config())
+    def from_config(cls, config: Mapping[str, Any]) -> Parent:
+        """Returns the condition whose ``get_config`` gave ``config``."""
+        return Parent(**config)
 
 
 class Parent(Condition):
@@ -33,7 +33,7 @@ class Parent(Condition):
         values: One value of the parent, or a list of values.
 
     Raises:
-        ConditionTypeError: There is no value, or one that no hyperparameter can have.
+        ConditionTypeError: ``values`` is empty, or has a value that no hyperparameter can have.
     """
 
     def __init__(self, name: str, values: Any) -> None:
@@ -47,15 +47,6 @@ class Parent(Condition):
     def get_config(self) -> dict[str, Any]:
         """Returns the condition as JSON values."""
         return {"name": self.name, "values": list(self.values)}
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Parent:
-        """Returns the condition whose ``get_config`` gave ``config``."""
-        return cls(**config)
-
-    def to_proto(self) -> Any:
-        """Returns KerasTuner's message of this condition; needs KerasTuner itself."""
-        return theirs(_THEIRS).Parent(**self.get_config()).to_proto()
 
 
 def serialize(obj: Parent) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Display:
         say(f"Total elapsed time: {self.format_duration(elapsed)}")
 
     def show_hyperparameter_table(self, trial: Trial) -> None:
-        """Prints the values of a trial beside those of the best trial so far."""
+        """Prints the values of a trial, next to those of the best trial so far."""
         values = trial.hyperparameters.values
         if not values:
             say("default configuration")

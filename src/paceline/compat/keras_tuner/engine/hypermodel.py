@@ -32,16 +32,16 @@ class HyperModel:
         """Declares hyperparameters before the first build; does nothing unless overridden."""
 
     def fit(self, hp: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        """Trains the model that ``build`` has made.
+        """Trains the model of ``build``.
 
         Args:
-            hp: The hyperparameters that the model was built from.
+            hp: The hyperparameters of the model.
             model: The model.
             *args: Positional arguments of ``search``.
             **kwargs: Keyword arguments of ``search``, with ``callbacks`` of the tuner.
 
         Returns:
-            What ``model.fit`` returns, a dict of metrics, or the objective's value.
+            A history of ``model.fit``, a dict of metrics, or the objective's value.
         """
         return model.fit(*args, **kwargs)
 
@@ -63,14 +63,9 @@ class DefaultHyperModel(HyperModel):
 
 
 def get_hypermodel(hypermodel: Any) -> Any:
-    """Returns a hypermodel.
+    """Returns a hypermodel for a function, or an object with a method ``build`` as it is.
 
-    Args:
-        hypermodel: A function, which is wrapped; or an object with a method ``build``, such as a
-            hypermodel of KerasTuner itself, which is returned as it is.
-
-    Raises:
-        FatalValueError: It is neither.
+    The object may be a hypermodel of KerasTuner itself. Raises FatalValueError for anything else.
     """
     if hypermodel is None or isinstance(hypermodel, HyperModel):
         return hypermodel
@@ -85,7 +80,7 @@ def get_hypermodel(hypermodel: Any) -> Any:
 
 
 def trains_itself(hypermodel: Any) -> bool:
-    """Returns whether a hypermodel has a ``fit`` of its own."""
+    """Returns whether a hypermodel defines ``fit``."""
     if "fit" in vars(hypermodel):
         return True
     for cls in type(hypermodel).__mro__:
@@ -97,7 +92,7 @@ def trains_itself(hypermodel: Any) -> bool:
 
 
 def own_code(hypermodel: Any) -> Any:
-    """Returns the user's function that a hypermodel was made from, or the hypermodel itself."""
+    """Returns the user's function in a hypermodel, or the hypermodel itself."""
     if isinstance(hypermodel, DefaultHyperModel):
         return hypermodel._function
     return hypermodel

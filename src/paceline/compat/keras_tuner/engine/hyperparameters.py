@@ -32,13 +32,13 @@ _SAMPLINGS = ("linear", "log", "reverse_log")
 
 
 class HyperParameters(paceline.search_space.HyperParameters, HasProto):
-    """Paceline's ``HyperParameters`` with the manners of KerasTuner.
+    """Paceline's ``HyperParameters`` with the rules of KerasTuner.
 
-    The first declaration of a name stands when it comes again with other bounds, and values are
-    taken as they are given, also values out of bounds.
+    The first declaration of a name counts, and later ones with other bounds have no effect. Values
+    out of bounds are kept.
 
     Args:
-        values: Name -> value, used where the name is declared and active.
+        values: Name -> value, used if the name is declared and active.
         chooser: As for Paceline's class.
         trusting: As for Paceline's class.
     """
@@ -56,7 +56,7 @@ class HyperParameters(paceline.search_space.HyperParameters, HasProto):
 
     @property
     def _hps(self) -> dict[str, list[HyperParameter]]:
-        """Name -> its declarations: a private name of KerasTuner's that other code reads."""
+        """Name -> its declarations: a private name of KerasTuner that other code reads."""
         found: dict[str, list[HyperParameter]] = {}
         for hp in self.space:
             found.setdefault(hp.name, []).append(hp)
@@ -69,18 +69,15 @@ class HyperParameters(paceline.search_space.HyperParameters, HasProto):
 
 
 def as_ours(given: Any) -> HyperParameters:
-    """Returns the ``HyperParameters`` of this package for those of any package.
+    """Returns the ``HyperParameters`` of this package for those of any package, else TypeError.
 
     If a name is declared twice, the first declaration counts.
-
-    Raises:
-        TypeError: It is something else.
     """
     if isinstance(given, HyperParameters):
         return given
     if not callable(getattr(given, "get_config", None)):
         raise TypeError(
-            f"`hyperparameters` is {given!r}; pass a `HyperParameters` object, such as "
+            f"`hyperparameters` must be a `HyperParameters`, got {given!r}. Pass an object such as "
             "`hp = keras_tuner.HyperParameters(); hp.Float('lr', 1e-4, 1e-2)`."
         )
     return HyperParameters.from_config(given.get_config())
@@ -108,7 +105,7 @@ class _Kind(type):
 
 
 class Int(metaclass=_Kind):
-    """A whole number; the arguments are those of ``hp.Int``."""
+    """An integer; the arguments are those of ``hp.Int``."""
 
     declare = staticmethod(integer)
 
@@ -175,7 +172,7 @@ def grid_of(hp: HyperParameter) -> list[Any]:
     elif hp.step is not None:
         values = [nth_value(hp, index) for index in range(n_values(hp))]
     else:
-        # KerasTuner's order, that of a set: numbers have the same one in every process.
+        # KerasTuner's order, that of a set; numbers have the same order in every process.
         values = list({value_at(hp, share * 0.1 + 0.05) for share in range(10)})
     return [hp.default, *(value for value in values if value != hp.default)]
 
@@ -191,22 +188,14 @@ def index_to_prob(index: int, n_index: int) -> float:
 
 
 def sampling_to_proto(sampling: str) -> Any:
-    """Returns the number that KerasTuner's messages have for a scale; needs KerasTuner itself.
-
-    Raises:
-        ValueError: There is no such scale.
-    """
+    """Returns KerasTuner's number of a scale, else ValueError; needs KerasTuner itself."""
     if sampling not in _SAMPLINGS:
         raise ValueError(f"Expected sampling to be one of {_SAMPLINGS}. Received: {sampling!r}.")
     return get_proto().Sampling.Value(sampling.upper())
 
 
 def sampling_from_proto(sampling: Any) -> str:
-    """Returns the scale of a number from ``sampling_to_proto``; needs KerasTuner itself.
-
-    Raises:
-        ValueError: No scale has this number.
-    """
+    """Returns the scale of such a number, else ValueError; needs KerasTuner itself."""
     numbers = {sampling_to_proto(name): name for name in _SAMPLINGS}
     if sampling not in numbers:
         raise ValueError(f"Expected sampling to be one of {list(numbers)}. Received: {sampling!r}.")

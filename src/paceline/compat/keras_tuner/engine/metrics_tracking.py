@@ -58,7 +58,7 @@ class MetricHistory(HasProto):
     """The values of one metric over the steps of a trial.
 
     Args:
-        direction: "min" if low values are good, "max" if high values are.
+        direction: "min" if low values are better, "max" if high values are better.
     """
 
     theirs: ClassVar[str] = _THEIRS
@@ -149,12 +149,7 @@ class MetricsTracker(HasProto):
             self.register(metric.name)
 
     def register(self, name: str, direction: str | None = None) -> None:
-        """Registers a metric.
-
-        Args:
-            name: Name of the metric.
-            direction: "min" or "max"; None: told from the name, or else "min".
-        """
+        """Registers a metric; ``direction`` is "min" or "max". None: by its name, or else "min"."""
         if self.exists(name):
             raise ValueError(f"Metric already exists: {name}")
         self.metrics[name] = MetricHistory(direction or infer_metric_direction(name) or "min")
@@ -194,7 +189,7 @@ class MetricsTracker(HasProto):
         return self._known(name).get_last_value()
 
     def get_direction(self, name: str) -> str:
-        """Returns "min" if low values of a metric are good, "max" if high values are."""
+        """Returns "min" if low values of a metric are better, "max" if high values are better."""
         return self._known(name).direction
 
     def get_config(self) -> dict[str, Any]:
@@ -216,14 +211,7 @@ class MetricsTracker(HasProto):
 
 
 def infer_metric_direction(metric: Any) -> str | None:
-    """Returns whether high or low values of a metric or loss of Keras are good.
-
-    Args:
-        metric: A name in the logs, or a metric or loss of Keras.
-
-    Returns:
-        "max" or "min"; None if unknown.
-    """
+    """Returns "max" or "min" for a name in logs, or a metric or loss of Keras; None: unknown."""
     if isinstance(metric, str):
         found = infer_direction(metric)
     else:

@@ -37,6 +37,8 @@ from paceline.program.own_model import own_model
 from paceline.search_space import HyperParameters
 from paceline.tuner.search.progress import to_stderr
 
+#: Hooks around trials.
+TRIAL_HOOKS = ("pre_create_trial", "on_trial_begin", "on_trial_end")
 #: Methods that train a trial or watch its training. A subclass that overrides one of them needs the
 #: search that runs ``run_trial`` of each trial.
 HANDS_ON = (
@@ -75,13 +77,13 @@ class ModelTuner(BaseTuner):
     ) -> None:
         if hypermodel is None and type(self).run_trial is ModelTuner.run_trial:
             raise ValueError(
-                "Received `hypermodel=None`. Pass a function `build(hp)` or a `HyperModel`; only a "
-                "subclass with a `run_trial()` of its own can do without."
+                "Received `hypermodel=None`. Pass a function `build(hp)` or a `HyperModel`. Only a "
+                "subclass that defines `run_trial()` needs none."
             )
         if distribution_strategy is not None and keras.backend.backend() != "tensorflow":
             to_stderr(
-                "distribution_strategy is for the TensorFlow backend and is not used: trials are "
-                "spread over all accelerators"
+                "distribution_strategy is for the TensorFlow backend and has no effect here: "
+                "Paceline spreads trials over all accelerators"
             )
         self.max_model_size = max_model_size
         self.optimizer, self.loss, self.metrics = optimizer, loss, metrics
@@ -125,9 +127,7 @@ class ModelTuner(BaseTuner):
     def _try_build(self, hp: HyperParameters) -> Any:
         """Builds the compiled model for ``hp``.
 
-        Raises:
-            FatalTypeError: ``build`` returned something other than a compiled model.
-            FailedTrialError: The model is larger than ``max_model_size``.
+        Raises FatalTypeError for another result, and FailedTrialError above ``max_model_size``.
         """
         with keras_private.fresh_names():
             model = self._build_hypermodel(hp)
@@ -162,7 +162,7 @@ class ModelTuner(BaseTuner):
             **kwargs: Keyword arguments of ``search``.
 
         Returns:
-            A list of what the ``fit`` of the hypermodel has returned each time.
+            A list with the result of the hypermodel's ``fit`` for each execution.
         """
         saver = SaveBestEpoch(self.oracle.objective, self._get_checkpoint_fname(trial.trial_id))
         given = kwargs.pop("callbacks", None) or []
@@ -188,7 +188,7 @@ class ModelTuner(BaseTuner):
         return [EpochCallback(self, trial)] if any("epoch" in name for name in own) else []
 
     def _has_own(self, name: str) -> bool:
-        """Whether a method is the user's: of a subclass, or put into an object or a class later."""
+        """Whether a method is the user's: of a subclass, or set on an object or class later."""
         method = vars(self).get(name, getattr(type(self), name))
         return not str(getattr(method, "__module__", "")).startswith(_OURS)
 
@@ -250,7 +250,7 @@ class ModelTuner(BaseTuner):
         path = self._get_checkpoint_fname(trial.trial_id)
         if not os.path.isfile(path):
             raise ProjectError(
-                f"there is no {path}: trial {trial.trial_id} is {trial.status} and has saved no "
+                f"{path} is missing: trial {trial.trial_id} is {trial.status} and has saved no "
                 "weights. Build its model with `tuner.hypermodel.build(trial.hyperparameters)` and "
                 "train it."
             )
@@ -268,17 +268,17 @@ class ModelTuner(BaseTuner):
             )
         if not alone:
             to_stderr(
-                f"the model of trial {trial.trial_id} has layers in common with build, and Keras "
-                "cannot copy it: those layers hold its weights from now on"
+                f"the model of trial {trial.trial_id} shares layers with build, and Keras cannot "
+                "copy it. These layers hold its weights from now on"
             )
         return model
 
     def _build_as(self, model: Any, trial_id: str) -> None:
-        """Builds a model that has no variables yet for the shapes that a trial was trained with."""
+        """Builds a model without variables for the shapes that a trial was trained with."""
         shapes = self._get_build_config_fname(trial_id)
         if not model.built and os.path.isfile(shapes):
             model.build_from_config(load_json(shapes))
-            # Keras runs a subclassed model's ``call``, and leaves the flag of the model itself.
+            # Keras runs the ``call`` of a subclassed model, but does not set the model's flag.
             model.built = model.built or bool(model.layers and all(n.built for n in model.layers))
 
     def _load_weights(self, model: Any, trial_id: str) -> None:
@@ -301,11 +301,7 @@ class ModelTuner(BaseTuner):
 
 
 def _metrics_of(model: Any) -> Any:
-    """The metrics that a model was compiled with.
-
-    Raises:
-        FatalValueError: The metrics cannot be read back, because one is a function of the user's.
-    """
+    """The metrics that a model was compiled with; FatalValueError if Keras cannot read them."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about lambdas, which are read back at once
@@ -313,8 +309,8 @@ def _metrics_of(model: Any) -> Any:
             return keras.saving.deserialize_keras_object(given.get("metrics"))
     except (TypeError, ValueError) as error:
         raise FatalValueError(
-            "`optimizer` or `loss` of the tuner replaces what the model was compiled with, and its "
-            f"metrics cannot be taken over ({error}). Give them to the tuner too, as `metrics=`."
+            "`optimizer` or `loss` of the tuner compiles the model again, and Keras cannot read "
+            f"its metrics back ({error}). Pass them to the tuner, too, as `metrics=`."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Objectives: the number in the logs of a trial that is to be improved, or a sum of several."""
+"""Objectives: the number in the logs of a trial to improve, or a sum of several."""
 
 from __future__ import annotations
 
@@ -81,15 +81,15 @@ class MultiObjective(Objective):
 
 
 def create_objective(objective: Any) -> Objective:
-    """Returns an objective for what a user gives as one.
+    """Returns an objective for a user's argument.
 
     Args:
-        objective: Name of a metric, an ``Objective`` (also one of KerasTuner itself), a list of
-            these, or None for the single number that a user's function returns.
+        objective: Name of a metric, an ``Objective`` of this package or of KerasTuner, or a list of
+            these. None: the single number that a user's function returns.
 
     Raises:
-        TypeError: It is none of these.
-        ValueError: It names a metric of which it is unknown whether high or low values are good.
+        TypeError: It is something else.
+        ValueError: Paceline cannot tell whether high or low values of the metric are better.
     """
     if objective is None:
         return DefaultObjective()
@@ -112,7 +112,7 @@ def create_objective(objective: Any) -> Objective:
     if direction is None:
         raise ValueError(
             'Could not infer optimization direction ("min" or "max") of the metric '
-            f'"{objective}". Give it as a `keras_tuner.Objective`, for example '
+            f'"{objective}". Pass a `keras_tuner.Objective`, for example '
             f'`keras_tuner.Objective("{objective}", direction="min")`.'
         )
     return Objective(objective, direction)

@@ -1,4 +1,4 @@
-"""Oracles: objects that decide which configurations are tried, and keep the results."""
+"""Oracles: objects that choose the configurations to try, and keep the results."""
 
 from __future__ import annotations
 
@@ -63,24 +63,24 @@ def _as_trial(
 
 
 class Oracle(Stateful):
-    """An oracle: decides which configurations are tried. A subclass defines ``populate_space``.
+    """An oracle: chooses the configurations to try. A subclass defines ``populate_space``.
 
     Args:
         objective: Name of a metric, an ``Objective``, or a list of these; None if ``run_trial`` or
             ``fit`` returns the one number to minimise.
-        max_trials: Number of trials at most; None: until the space is exhausted.
+        max_trials: Maximum number of trials; None: until the space is exhausted.
         hyperparameters: Declarations that replace those of the same names in ``build``.
         allow_new_entries: Whether ``build`` may declare other hyperparameters.
         tune_new_entries: Whether those other hyperparameters are searched; else they keep their
             defaults.
-        seed: Seed of what is drawn at random.
-        max_retries_per_trial: How often a trial that failed is tried again.
+        seed: The random seed.
+        max_retries_per_trial: How often a failed trial is tried again.
         max_consecutive_failed_trials: Number of failed trials in a row that ends the search.
 
     Attributes:
         trials: Trial id -> trial.
         ongoing_trials: Tuner id -> the trial that this tuner trains.
-        hyperparameters: The space as far as it is known.
+        hyperparameters: The known part of the space.
     """
 
     #: Fields of a subclass that its state holds under their names, without a leading "_".
@@ -149,7 +149,7 @@ class Oracle(Stateful):
 
         Returns:
             ``{"status": ..., "values": ...}``. The status is "RUNNING" with values (name -> value);
-            "IDLE" to wait for trials under way; or "STOPPED" if nothing is left to try.
+            "IDLE" to wait for running trials; or "STOPPED" if nothing is left to try.
         """
         raise TypeError(
             f"{type(self).__name__} has no `populate_space(trial_id)`; override it to return "
@@ -163,10 +163,10 @@ class Oracle(Stateful):
 
     @property
     def max_parallel(self) -> int | None:
-        """How many trials may be under way at once; None: any number.
+        """How many trials may run at once; None: any number.
 
-        An oracle that learns from results sets a limit, because it proposes trials under way
-        without knowing their results.
+        An oracle that learns from results sets a limit, because it cannot learn from running trials
+        yet.
         """
         return max(4, (self.max_trials or 0) // 8)
 
@@ -177,7 +177,7 @@ class Oracle(Stateful):
         """Returns the trial to run next, or an empty one with the status IDLE or STOPPED.
 
         Args:
-            tuner_id: Id of the tuner that asks. It gets the same trial until that has ended.
+            tuner_id: Id of the tuner that asks. It gets the same trial until the trial has ended.
         """
         if tuner_id in self.ongoing_trials:
             return self.ongoing_trials[tuner_id]
@@ -185,7 +185,7 @@ class Oracle(Stateful):
         if self._retry_queue:
             trial = self.trials[self._retry_queue.pop()]
             trial.status, trial.message = TrialStatus.RUNNING, None
-            trial.metrics, trial.score = MetricsTracker(), None  # left from a run that did not end
+            trial.metrics, trial.score = MetricsTracker(), None  # those of a run that did not end
             self._start(trial, tuner_id)
             return trial
         trial_id = str(len(self.trials)).zfill(len(str(self.max_trials)))
@@ -288,8 +288,8 @@ class Oracle(Stateful):
         return True
 
     def _check_consecutive_failures(self) -> None:
-        # In the order in which trials began: builds that fail end before trials that train. A trial
-        # under way may still end well, so failures on both sides of it are not in a row yet.
+        # In the order in which trials began: builds that fail end before trials that train. A
+        # running trial may end well, so failures on both sides of it are not in a row yet.
         in_a_row = 0
         for trial in (self.trials[trial_id] for trial_id in self.start_order):
             in_a_row = in_a_row + 1 if trial.status == TrialStatus.FAILED else 0
@@ -332,7 +332,7 @@ class Oracle(Stateful):
         return HyperParameters.from_config(config)
 
     def _with_missing(self, values: Mapping[str, Any], trial_id: str) -> dict[str, Any]:
-        """Values, and a random one where an oracle of the user's gives none."""
+        """Values, with random ones in place of those that a user's oracle leaves out."""
         found = dict(values)
         while True:
             hps = self._space_with(found)
@@ -346,14 +346,22 @@ class Oracle(Stateful):
     def _random_values(self) -> dict[str, Any] | None:
         """Values drawn at random that have not been tried; None if none are found."""
         for _ in range(self._max_collisions + 1):
-            values: dict[str, Any] = {}
-            for hp in self.hyperparameters.space:
-                if all(condition.is_active(values) for condition in hp.conditions):
-                    values[hp.name] = hp.random_sample(self._seed_state)
-                    self._seed_state += 1
+            values = self._chosen(self._draw)
             if not self._duplicate(values):
                 return values
         return None
+
+    def _draw(self, hp: HyperParameter) -> Any:
+        self._seed_state += 1
+        return hp.random_sample(self._seed_state - 1)
+
+    def _chosen(self, choose: Callable[[HyperParameter], Any]) -> dict[str, Any]:
+        """The values that a function chooses for all active hyperparameters, in order."""
+        values: dict[str, Any] = {}
+        for hp in self.hyperparameters.space:
+            if all(condition.is_active(values) for condition in hp.conditions):
+                values[hp.name] = choose(hp)
+        return values
 
     def _duplicate(self, values: Mapping[str, Any]) -> bool:
         return self._compute_values_hash(values) in self._tried_so_far
@@ -372,17 +380,13 @@ class Oracle(Stateful):
         self._tried_so_far.add(new)
         self._id_to_hash[trial.trial_id] = new
 
-    # -- what came of it ---------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     def get_trial(self, trial_id: str) -> Trial:
-        """Returns the trial with an id.
-
-        Raises:
-            KeyError: There is none.
-        """
+        """Returns the trial with an id; KeyError if there is none."""
         if trial_id not in self.trials:
-            known = ", ".join(self.trials) or "none"
-            raise KeyError(f"there is no trial {trial_id!r}; there are: {known}")
+            known = ", ".join(self.trials) or "none yet"
+            raise KeyError(f"trial_id must be the id of a trial ({known}), got {trial_id!r}.")
         return self.trials[trial_id]
 
     def get_best_trials(self, num_trials: int = 1) -> list[Trial]:
@@ -432,9 +436,9 @@ class Oracle(Stateful):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restores what ``get_state`` returned; the trials are to be loaded before.
+        """Restores the state of ``get_state``; load the trials first.
 
-        States of KerasTuner before 1.1 hold less; the rest is told from the trials.
+        States of KerasTuner before 1.1 hold less; the trials say the rest.
         """
         self.ongoing_trials = {k: self.trials[name] for k, name in state["ongoing_trials"].items()}
         self.hyperparameters = HyperParameters.from_config(state["hyperparameters"])
@@ -457,7 +461,7 @@ class Oracle(Stateful):
         save_json(self._get_oracle_fname(), self.get_state())
 
     def reload(self) -> None:
-        """Reads the project; trials that were under way are tried again.
+        """Reads the project; trials that were running are tried again.
 
         Raises:
             ProjectError: The project cannot be read.
@@ -471,10 +475,10 @@ class Oracle(Stateful):
         self.take_back()
 
     def take_back(self) -> None:
-        """Queues the trials under way to be tried again, except those that have ended already."""
+        """Queues the running trials to be tried again, except those that have ended."""
         known = {*self.end_order, *self._retry_queue}
-        under_way = [trial.trial_id for trial in self.ongoing_trials.values()]
-        self._retry_queue += [trial_id for trial_id in under_way if trial_id not in known]
+        running = [trial.trial_id for trial in self.ongoing_trials.values()]
+        self._retry_queue += [trial_id for trial_id in running if trial_id not in known]
         self.ongoing_trials = {}
 
     def _set_project_dir(self, directory: Any, project_name: Any) -> None:
@@ -484,7 +488,7 @@ class Oracle(Stateful):
     def _project_dir(self) -> str:
         if self.directory is None:
             raise ProjectError(
-                f"this {type(self).__name__} has no folder yet; give it to a Tuner first."
+                f"this {type(self).__name__} has no folder yet. Pass it to a Tuner first."
             )
         folder = os.path.join(str(self.directory), str(self.project_name))
         os.makedirs(folder, exist_ok=True)
@@ -505,25 +509,25 @@ class Oracle(Stateful):
 
     @property
     def _aside(self) -> Path:
-        """Where a project lies that is overwritten, until the new one has a complete trial."""
+        """The folder of a project that is overwritten, until the new one has a complete trial."""
         folder = Path(self._project_dir)
         return folder.with_name(f".{folder.name}.before")
 
     def _put_aside(self) -> None:
-        """Keep the project that is there until the new one has a complete trial."""
-        if self._aside.exists():  # the project there now was begun anew, and has no such trial
+        """Keeps the existing project until the new one has a complete trial."""
+        if self._aside.exists():  # the project in the folder is a new one without such a trial
             shutil.rmtree(self._project_dir)
         elif any(Path(self._project_dir).iterdir()):
             Path(self._project_dir).rename(self._aside)
 
     def _bring_back(self) -> None:
-        """Bring back a project that was to be overwritten by one that has no complete trial."""
+        """Restores a project that was overwritten by one without a complete trial."""
         if not self._aside.exists():
             return
         try:
             done = any(trial.status == TrialStatus.COMPLETED for trial in self._saved_trials())
         except ProjectError:
-            return  # what is there now cannot be read: both stay
+            return  # the new project cannot be read, so both stay
         if done:
             shutil.rmtree(self._aside, ignore_errors=True)
         else:
@@ -531,11 +535,7 @@ class Oracle(Stateful):
             self._aside.rename(Path(self._project_dir))
 
     def _saved_trials(self) -> Iterator[Trial]:
-        """The trials in the folder, sorted by their ids.
-
-        Raises:
-            ProjectError: A file holds no trial.
-        """
+        """The trials in the folder, sorted by their ids; ProjectError for a file without one."""
         for path in sorted(Path(self._project_dir).glob("trial_*/trial.json")):
             try:
                 yield Trial.load(path)
@@ -544,46 +544,43 @@ class Oracle(Stateful):
 
     def _unreadable(self, path: Any, error: Exception) -> ProjectError:
         return ProjectError(
-            f"{path} is not what a project of {type(self).__name__} has there "
-            f"({type(error).__name__}: {error}). If you did not mean to go on with an existing "
-            "project, change `project_name` or pass `overwrite=True`."
+            f"{path} is not a file of a {type(self).__name__} ({type(error).__name__}: {error}). "
+            "If you did not mean to continue an existing project, change `project_name` or pass "
+            "`overwrite=True`."
         )
 
     # -- old names ---------------------------------------------------------------------------------
 
     def _populate_space(self, trial_id: str) -> dict[str, Any]:
-        warnings.warn(
-            "`_populate_space` is deprecated, please use `populate_space`.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        _warn_of_old_name("populate_space")
         return self.populate_space(trial_id)
 
     def _score_trial(self, trial: Trial) -> None:
-        warnings.warn(
-            "`_score_trial` is deprecated, please use `score_trial`.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        _warn_of_old_name("score_trial")
         self.score_trial(trial)
 
 
+def _warn_of_old_name(name: str) -> None:
+    text = f"`_{name}` is deprecated, please use `{name}`."
+    warnings.warn(text, DeprecationWarning, stacklevel=3)
+
+
 def running(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns the answer of ``populate_space`` for values; None for values means "STOPPED"."""
+    """Returns the answer of ``populate_space`` for values; None: "STOPPED"."""
     status = TrialStatus.STOPPED if values is None else TrialStatus.RUNNING
     return {"status": status, "values": values}
 
 
 def waiting() -> dict[str, Any]:
-    """Returns the answer of ``populate_space`` that there is nothing to try now."""
+    """Returns the answer "IDLE" of ``populate_space``."""
     return {"status": TrialStatus.IDLE, "values": None}
 
 
 def given_to(function: Callable[..., Any], names: Mapping[str, Any]) -> dict[str, Any]:
     """Returns those of the ``locals()`` of an ``__init__`` that are arguments of another function.
 
-    Editors show a signature only if it is written out, so those of the tuners and oracles are; what
-    they pass on is not.
+    Editors show only signatures that are written out. So tuners and oracles write out their own,
+    and pass arguments on with this function.
     """
     return {name: names[name] for name in inspect.signature(function).parameters if name in names}
 

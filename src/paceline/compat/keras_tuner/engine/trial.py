@@ -22,7 +22,7 @@ class TrialStatus:
     """The states of a trial.
 
     An INVALID trial has failed and may be tried again. IDLE and STOPPED are answers of an oracle:
-    there is no trial now, and there is no trial any more.
+    it has no trial now, or no trial is left.
     """
 
     RUNNING = "RUNNING"
@@ -47,8 +47,8 @@ class Trial(Stateful):
     """One configuration and its results.
 
     Args:
-        hyperparameters: The values, with the space as it was known at the time.
-        trial_id: A unique id; None: one is made up.
+        hyperparameters: The values, with the space as it was then.
+        trial_id: A unique id; None: a random one.
         status: One of ``TrialStatus``.
         message: Why the trial failed; None if it did not.
 

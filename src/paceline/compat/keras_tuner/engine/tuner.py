@@ -21,15 +21,15 @@ __all__ = ["Tuner", "maybe_distribute"]
 class Tuner(ModelTuner):
     """A tuner that searches the hyperparameters of a Keras model.
 
-    If only ``build`` is the user's, the search trains trials in packs (``oracle_search.py``). If
-    the user's class or hypermodel also trains (``run_trial``, ``HyperModel.fit``) or watches epochs
-    (``on_epoch_end`` and the like), the ``fit`` calls of its trials share packs
-    (``run_trial_search.py``).
+    Trials train in packs, in one of two ways. If only ``build`` is yours, the tuner trains their
+    models (``oracle_search.py``). If your class or hypermodel also trains (``run_trial``,
+    ``HyperModel.fit``) or watches epochs (``on_epoch_end``), the tuner packs the ``fit`` calls of
+    its trials (``run_trial_search.py``).
 
     Args:
         oracle: Decides which configurations are tried.
-        hypermodel: A function ``build(hp)`` or a ``HyperModel``; not needed by a subclass that
-            defines ``run_trial``.
+        hypermodel: A function ``build(hp)`` or a ``HyperModel``. A subclass that defines
+            ``run_trial`` needs none.
         max_model_size: Number of trainable parameters; trials with larger models fail. None: no
             limit.
         optimizer: Replaces the optimizer that the model was compiled with.
@@ -41,16 +41,16 @@ class Tuner(ModelTuner):
         project_name: Name of the project's folder in ``directory``.
         logger: Has no effect, as in KerasTuner.
         tuner_id: Name of this process among those that share an oracle.
-        overwrite: Whether an existing project gives way to a new one, as soon as that has a
-            complete trial; else the search goes on with it.
+        overwrite: Whether a new project replaces an existing one, as soon as it has a complete
+            trial; else the search continues the existing project.
         executions_per_trial: Number of trainings of each configuration, from different seeds; the
             metrics of a trial are the means.
         **kwargs: ``concurrent``, which KerasTuner does not have: whether trials that call ``fit``
-            themselves begin while others are under way. False: never. True: always. None: unless
-            they share something that would change their results; a note then says what.
+            themselves begin while others train. False: never. True: always. None: unless they share
+            something that would change their results; a note then names it.
 
     Raises:
-        ValueError: There is no hypermodel, and the class has no ``run_trial`` of its own.
+        ValueError: ``hypermodel`` is missing, and the class does not define ``run_trial``.
         UsageError: ``concurrent`` is not True, False or None.
     """
 
@@ -58,7 +58,7 @@ class Tuner(ModelTuner):
         callbacks = fit_kwargs.get("callbacks")
         if callbacks:
             self._deepcopy_callbacks(callbacks)
-        # Without x only a ``fit`` of the user's can train: of the model, or in run_trial.
+        # Without x only the user's own ``fit`` can train: of the model, or in run_trial.
         has_data = bool(fit_args) or fit_kwargs.get("x") is not None
         in_packs, why = has_data and self._is_plain(fit_kwargs), None
         try:
@@ -89,7 +89,7 @@ class Tuner(ModelTuner):
             return
         except oracle_search.CannotStartError as error:
             why = error
-        # KerasTuner finds out trial by trial, and some trials may work: so does this search.
+        # Some trials may work, so this search tries them one by one, as KerasTuner does.
         if self.oracle.verbose:
             to_stderr(f"trials run in Keras' own fit, one at a time: {why}")
         try:

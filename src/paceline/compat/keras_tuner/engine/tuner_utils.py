@@ -1,4 +1,4 @@
-"""What tuners do with callbacks and results, under the names of ``engine.tuner_utils``."""
+"""Callbacks and results of tuners, under the names of ``keras_tuner.engine.tuner_utils``."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ class TunerCallback(EpochCallback):
 
 
 class SaveBestEpoch(keras.callbacks.Callback):
-    """Saves the weights of the best epoch, over all ``fit`` calls that it takes part in.
+    """Saves the weights of the best epoch, over all ``fit`` calls with this callback.
 
     Args:
-        objective: Decides which epoch is best; if the logs lack it, the last epoch is.
+        objective: Decides which epoch is best; if the logs lack it, the last epoch counts.
         filepath: File for the weights.
     """
 
@@ -91,20 +91,16 @@ class SaveBestEpoch(keras.callbacks.Callback):
         self.model.save_weights(self.filepath)
 
 
-# -- what ``run_trial`` or ``fit`` returns -------------------------------------------------------
+# -- results of ``run_trial`` or ``fit`` ---------------------------------------------------------
 
 
 def validate_trial_results(results: Any, objective: Objective, function: str) -> None:
-    """Checks that results can be scored.
-
-    Args:
-        results: What a user's function has returned.
-        objective: The objective.
-        function: Name of the function, for the error.
+    """Checks that the results of a user's function, with this name, can be scored.
 
     Raises:
-        FatalTypeError: The results are None, or neither a number nor a dict nor a history.
-        FatalValueError: A dict or a history lacks the objective.
+        FatalTypeError: The results are None, or not a number, dict or history.
+        FatalValueError: A dict lacks the objective.
+        ValueError: A history lacks it.
     """
     if isinstance(results, list) and results:
         for each in results:
@@ -128,7 +124,8 @@ def validate_trial_results(results: Any, objective: Objective, function: str) ->
         found = results.history if history else results
         if found and not named and not objective.has_value(found):
             what = "history" if history else "dictionary"
-            # Another trial may be validated, so a history fails its own trial, as in KerasTuner.
+            # Other trials may have validation, so a history fails only its own trial, as in
+            # KerasTuner.
             raise (ValueError if history else FatalValueError)(
                 f"Expected the returned {what} from {function} to have the specified objective, "
                 f"{objective.name}, as one of the keys. Received: {', '.join(map(str, found))}."
@@ -212,9 +209,7 @@ def convert_hyperparams_to_hparams(
 ) -> dict[Any, Any]:
     """Returns the active hyperparameters as those of TensorBoard: ``HParam`` -> value.
 
-    Args:
-        hyperparams: The hyperparameters of a trial.
-        hparams_api: The module ``tensorboard.plugins.hparams.api``; None: it is imported.
+    ``hparams_api`` is the module ``tensorboard.plugins.hparams.api``; None: imported now.
     """
     if hparams_api is None:
         hparams_api = import_module("tensorboard.plugins.hparams.api")

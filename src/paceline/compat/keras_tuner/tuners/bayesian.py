@@ -22,13 +22,11 @@ class BayesianOptimizationOracle(Oracle):
     Arguments that are not named here are those of ``Oracle``.
 
     Args:
-        objective: The objective, as for ``Oracle``.
-        max_trials: Number of trials at most.
         num_initial_points: Number of complete random trials before the process is used; None: 3 for
             each hyperparameter.
         alpha: Variance of the noise of a score; added to the diagonal of the kernel's matrix.
-        beta: Number of standard deviations by which the lower confidence bound lies below the mean;
-            a larger number explores more.
+        beta: Number of standard deviations of the lower confidence bound below the mean; a larger
+            number explores more.
     """
 
     _own_state = ("num_initial_points", "alpha", "beta")
@@ -57,7 +55,7 @@ class BayesianOptimizationOracle(Oracle):
         if len(complete) < self._enough() or not searched:
             return running(self._random_values())
         values = self._values_at(self._most_promising(complete, len(searched), len(self.trials)))
-        # If the most promising values were tried already, random new ones tell more.
+        # If the most promising values were tried before, new random ones tell more.
         return running(self._random_values() if self._duplicate(values) else values)
 
     def _enough(self) -> int:
@@ -66,7 +64,7 @@ class BayesianOptimizationOracle(Oracle):
 
     @property
     def max_parallel(self) -> int | None:
-        """A few trials once the process is used; before, all random ones at once."""
+        """A few trials once the process is used; before that, all random ones at once."""
         usual = super().max_parallel
         return usual and max(usual, self._enough() - len(self._complete()))
 
@@ -92,9 +90,9 @@ class BayesianOptimizationOracle(Oracle):
         return min(found, key=lambda each: each.fun).x
 
     def _process(self, complete: list[Trial]) -> Any:
-        """The process fitted to the complete trials, and to guesses of those under way.
+        """The process fitted to the complete trials, and to guesses of running ones.
 
-        Each trial under way gets a pessimistic score, so that its neighbourhood is not tried again.
+        Each running trial gets a pessimistic score, so that its neighbourhood is not tried again.
         """
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import Matern
@@ -145,16 +143,7 @@ class BayesianOptimizationOracle(Oracle):
 class BayesianOptimization(Tuner):
     """A tuner that searches with a Gaussian process over the trials so far.
 
-    Arguments that are not named here are those of ``Oracle``.
-
-    Args:
-        hypermodel: The hypermodel, as for ``Tuner``.
-        objective: The objective, as for ``Oracle``.
-        max_trials: Number of trials at most.
-        num_initial_points: Number of complete random trials before the process is used.
-        alpha: Variance of the noise of a score.
-        beta: Weight of uncertainty; a larger number explores more.
-        **kwargs: Arguments of ``Tuner``.
+    The arguments are those of ``BayesianOptimizationOracle`` and ``Tuner``.
     """
 
     def __init__(

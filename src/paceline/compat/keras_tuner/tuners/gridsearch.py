@@ -21,11 +21,7 @@ from paceline.compat.keras_tuner.engine.tuner import Tuner
 class GridSearchOracle(Oracle):
     """An oracle that tries every combination, the defaults first, the last hyperparameter fastest.
 
-    Arguments that are not named here are those of ``Oracle``.
-
-    Args:
-        objective: The objective, as for ``Oracle``.
-        max_trials: Number of trials at most; None: all combinations.
+    The arguments are those of ``Oracle``. ``max_trials=None`` stands for all combinations.
     """
 
     def __init__(
@@ -45,27 +41,23 @@ class GridSearchOracle(Oracle):
     def populate_space(self, trial_id: str) -> dict[str, Any]:
         """Returns the combination after that of the last trial, once that trial has been built."""
         if not self.start_order:
-            return running(self._filled({}))
+            return running(self._with({}))
         last = self.trials[self.start_order[-1]]
         if last.trial_id not in self._known and last.status == TrialStatus.RUNNING:
             return waiting()
         values = self._after(last.hyperparameters.values)
         while values is not None and self._duplicate(values):
             values = self._after(values)
-        if values is None and self.ongoing_trials:  # a retry of one may declare more
+        if values is None and self.ongoing_trials:  # the retry of a trial may declare more
             return waiting()
         return running(values)
 
-    def _filled(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of all active hyperparameters, in order: the given ones, else defaults."""
-        values: dict[str, Any] = {}
-        for hp in self.hyperparameters.space:
-            if all(condition.is_active(values) for condition in hp.conditions):
-                values[hp.name] = given.get(hp.name, hp.default)
-        return values
+    def _with(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of all active hyperparameters: those in ``given``, else defaults."""
+        return self._chosen(lambda hp: given.get(hp.name, hp.default))
 
     def _after(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The next combination: the last value that can advance does; those after it start over."""
+        """The next combination: the last value that can advances, and those after it start over."""
         space = self.hyperparameters.space
         for at in range(len(space) - 1, -1, -1):
             hp = space[at]
@@ -76,7 +68,7 @@ class GridSearchOracle(Oracle):
             if place + 1 < len(grid):
                 before = {each.name for each in space[:at]} - {hp.name}
                 kept = {name: value for name, value in values.items() if name in before}
-                return self._filled({**kept, hp.name: grid[place + 1]})
+                return self._with({**kept, hp.name: grid[place + 1]})
         return None
 
     @property
@@ -108,13 +100,8 @@ def _place(grid: list[Any], value: Any) -> int:
 class GridSearch(Tuner):
     """A tuner that tries every combination; of a range without step, it tries 10 values.
 
-    Arguments that are not named here are those of ``Oracle``.
-
-    Args:
-        hypermodel: The hypermodel, as for ``Tuner``.
-        objective: The objective, as for ``Oracle``.
-        max_trials: Number of trials at most; None: all combinations.
-        **kwargs: Arguments of ``Tuner``.
+    The arguments are those of ``Oracle`` and ``Tuner``. ``max_trials=None`` stands for all
+    combinations.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 Source: Li et al., "Hyperband: a novel bandit-based approach to hyperparameter optimization", 2018.
 Bracket b begins with trials of ``max_epochs / factor**b`` epochs. Of each round, about one trial in
-``factor`` goes on: a new trial begins with its weights. The sizes are those of KerasTuner: each
+``factor`` continues: a new trial begins with its weights. The sizes are those of KerasTuner: each
 bracket ends with about ``(1 + log(max_epochs, factor)) / (b + 1)`` trials.
 """
 
@@ -30,9 +30,8 @@ class HyperbandOracle(Oracle):
     Arguments that are not named here are those of ``Oracle``.
 
     Args:
-        objective: The objective, as for ``Oracle``.
         max_epochs: Epochs of a trial in the last round of a bracket.
-        factor: About one trial in ``factor`` goes on to the next round, which has ``factor`` times
+        factor: About one trial in ``factor`` reaches the next round, which has ``factor`` times
             the epochs.
         hyperband_iterations: How often all brackets are run; None: without end.
 
@@ -98,8 +97,8 @@ class HyperbandOracle(Oracle):
             promoted = {entry["past_id"] for entry in rounds[n]}
             waiting = [self.trials[e["id"]] for e in rounds[n - 1] if e["id"] not in promoted]
             waiting = [trial for trial in waiting if trial.status == TrialStatus.COMPLETED]
-            # The best trial of the round before goes on as soon as it is certain to be among those
-            # that do, whatever the scores of the trials that are still under way.
+            # The best trial of the round before continues once it is certain to be among the best
+            # ones, whatever the scores of running trials.
             if len(waiting) <= self._get_size(number, n - 1) - self._get_size(number, n):
                 continue
             better = max if self.objective.direction == "max" else min
@@ -161,10 +160,7 @@ class HyperbandOracle(Oracle):
         return None
 
     def remaining_trials(self) -> int | None:
-        """Returns the number of trials that have not begun; None if there is no end.
-
-        There may be fewer, if the space is exhausted before.
-        """
+        """Returns the largest number of trials that may still begin; None if there is no end."""
         if self.max_trials or self.hyperband_iterations == math.inf:
             return super().remaining_trials()
         once = sum(
@@ -176,23 +172,14 @@ class HyperbandOracle(Oracle):
 
     def get_state(self) -> dict[str, Any]:
         """Returns the state as JSON values."""
-        # ``set_state`` does not restore it, so that a user can change it.
+        # ``set_state`` does not restore it, so a user can change it.
         return {**super().get_state(), "hyperband_iterations": self.hyperband_iterations}
 
 
 class Hyperband(Tuner):
     """A tuner that trains many configurations for a few epochs, and the best of them for more.
 
-    Arguments that are not named here are those of ``Oracle``.
-
-    Args:
-        hypermodel: The hypermodel, as for ``Tuner``.
-        objective: The objective, as for ``Oracle``.
-        max_epochs: Epochs of a trial in the last round of a bracket.
-        factor: About one trial in ``factor`` goes on to the next round, which has ``factor`` times
-            the epochs.
-        hyperband_iterations: How often all brackets are run; None: without end.
-        **kwargs: Arguments of ``Tuner``.
+    The arguments are those of ``HyperbandOracle`` and ``Tuner``.
     """
 
     def __init__(
@@ -215,8 +202,7 @@ class Hyperband(Tuner):
         super().__init__(oracle, hypermodel, **kwargs)
 
     def _is_plain(self, fit_kwargs: dict[str, Any]) -> bool:
-        # A pack would give callbacks epochs from 0, while a trial that goes on starts at a later
-        # one.
+        # In a pack callbacks see epochs from 0, but a trial that continues starts at a later one.
         return not fit_kwargs.get("callbacks") and super()._is_plain(fit_kwargs)
 
     def _epochs(self, hp: Any, given: int) -> int:
@@ -224,13 +210,7 @@ class Hyperband(Tuner):
         return values[EPOCHS] - values[BEGIN] if EPOCHS in values else given
 
     def run_trial(self, trial: Any, *args: Any, **kwargs: Any) -> Any:
-        """Builds and trains the model of a trial for the epochs of its round.
-
-        Args:
-            trial: The trial.
-            *args: Positional arguments of ``search``.
-            **kwargs: Keyword arguments of ``search``.
-        """
+        """Builds and trains the model of a trial for the epochs of its round; see ``Tuner``."""
         values = trial.hyperparameters.values
         if EPOCHS in values:
             kwargs |= {"epochs": values[EPOCHS], "initial_epoch": values[BEGIN]}

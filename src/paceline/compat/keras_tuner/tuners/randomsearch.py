@@ -11,11 +11,7 @@ from paceline.compat.keras_tuner.engine.tuner import Tuner
 class RandomSearchOracle(Oracle):
     """An oracle that draws configurations at random, those of KerasTuner for the same seed.
 
-    Arguments that are not named here are those of ``Oracle``.
-
-    Args:
-        objective: The objective, as for ``Oracle``.
-        max_trials: Number of trials at most.
+    The arguments are those of ``Oracle``.
     """
 
     def __init__(
@@ -44,13 +40,7 @@ class RandomSearchOracle(Oracle):
 class RandomSearch(Tuner):
     """A tuner that draws every configuration at random.
 
-    Arguments that are not named here are those of ``Oracle``.
-
-    Args:
-        hypermodel: The hypermodel, as for ``Tuner``.
-        objective: The objective, as for ``Oracle``.
-        max_trials: Number of trials at most.
-        **kwargs: Arguments of ``Tuner``.
+    The arguments are those of ``Oracle`` and ``Tuner``.
     """
 
     def __init__(

@@ -19,8 +19,8 @@ from paceline.compat.keras_tuner.errors import ProjectError
 class SklearnTuner(BaseTuner):
     """A tuner that searches the hyperparameters of scikit-learn models.
 
-    The model of a trial, trained on the last fold, is kept in memory and not in a file: files of
-    scikit-learn models are pickles, which run code when they are read.
+    The model of a trial, trained on the last fold, is kept in memory. Files of scikit-learn models
+    are pickles, and reading a pickle can run code.
 
     Args:
         oracle: An oracle with the objective ``Objective("score", "max")``.
@@ -28,8 +28,8 @@ class SklearnTuner(BaseTuner):
         scoring: ``scoring(model, x, y, sample_weight=)``; None: the ``score`` of the model.
         metrics: Functions ``metric(y, predicted, sample_weight=)``, reported with the score.
         cv: A splitter of scikit-learn; None: 5 folds, shuffled.
-        **kwargs: Arguments of ``BaseTuner``. ``concurrent``, which other tuners have, is taken and
-            has no effect: models of scikit-learn train one after another.
+        **kwargs: Arguments of ``BaseTuner``. ``concurrent`` of other tuners has no effect here:
+            models of scikit-learn train one after another.
 
     Raises:
         UsageError: ``concurrent`` is not True, False or None.
@@ -73,17 +73,9 @@ class SklearnTuner(BaseTuner):
         sample_weight: Any = None,
         groups: Any = None,
     ) -> dict[str, Any]:
-        """Trains a model on each fold.
+        """Trains a model on each fold; returns the means of the score and of each metric.
 
-        Args:
-            trial: The trial.
-            X: Features [N, ...]: an array or a DataFrame.
-            y: Targets [N, ...].
-            sample_weight: Weights of the examples [N]; None: all are 1.
-            groups: Groups of the examples [N], for splitters that use them.
-
-        Returns:
-            The means of the score and of each metric.
+        The arguments after the trial are those of ``search``.
         """
         found: dict[str, list[Any]] = defaultdict(list)
         model = None
@@ -116,19 +108,15 @@ class SklearnTuner(BaseTuner):
         """
         if trial.trial_id not in self._models:
             raise ProjectError(
-                f"the model of trial {trial.trial_id} was trained by another process, and is not "
-                "read from a file: that would be a pickle. Build it with "
+                f"the model of trial {trial.trial_id} was trained by another process. Paceline "
+                "reads no pickles, so build the model with "
                 "`tuner.hypermodel.build(trial.hyperparameters)` and fit it."
             )
         return self._models[trial.trial_id]
 
 
 def _part(data: Any, rows: np.ndarray) -> Any:
-    """Some rows of an array or a DataFrame.
-
-    Raises:
-        TypeError: ``data`` is neither.
-    """
+    """Some rows of an array or a DataFrame; TypeError for other data."""
     if data is None:
         return None
     if hasattr(data, "iloc"):
