@@ -111,3 +111,18 @@ def test_bounds_of_the_command_line_are_known_ones():
     assert found == {"params": [("<=", 10), (">", 2)], "trainable_params": [("<", 1000)]}
     with pytest.raises(ConstraintError, match="constraints: 'parms' is unknown"):
         of_command(["parms<=10"])
+
+
+def test_values_of_hyperparameters_are_scalars_of_json_or_text():
+    pairs = ["a=1e-3", "b=64", "c=true", "d=False", "e=relu", 'f="64"', "g=.5", "h=inf", "i=[1]"]
+    assert arguments.hparam_values("values", pairs) == {
+        "a": 1e-3,
+        "b": 64,
+        "c": True,
+        "d": False,
+        "e": "relu",
+        "f": "64",
+        "g": 0.5,
+        "h": "inf",
+        "i": "[1]",
+    }

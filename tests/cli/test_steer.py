@@ -37,7 +37,7 @@ def test_what_is_enqueued_is_trained_next(searched, capsys) -> None:
     [
         (["enqueue", "s", "lrr=0.02"], "no hyperparameter 'lrr'. It has dropout, lr"),
         (["enqueue", "s", "lr=7"], "the value 7 is not a number from 0.001 to 0.1"),
-        (["enqueue", "s", "lr"], "values must be NAME=VALUE, such as lr=1e-3 units=64, got 'lr'"),
+        (["enqueue", "s", "lr"], "values must be NAME=VALUE, such as lr=0.01, got 'lr'"),
         (["enqueue", "s", "lr=0.02,dropout=0.2"], "Put spaces between them: lr=0.02 dropout=0.2"),
         (["enqueue", "t", "lr=0.02"], "there is no study 't'"),
         (["stop", "s"], "no search is running on 's'"),

@@ -61,7 +61,7 @@ def test_a_condition_selects(where, expected):
     ("where", "why"),
     [
         ("", "is empty"),
-        ("lrr<1", "there is no column 'lrr'. The study has number, state, value"),
+        ("lrr<1", "there is no column 'lrr'. The study has value, lr, units"),
         ("lr<x", "column 'lr' holds numbers, but 'x' is not a number"),
         ("lr", "ends before an operator (< <= > >= = == !=)"),
         ("lr<", "ends before a value after <"),
@@ -109,7 +109,7 @@ def test_the_best_comes_first_and_what_has_no_value_last():
 
 
 def test_a_column_that_is_not_there_cannot_sort():
-    with pytest.raises(UsageError, match="--sort x: there is no column 'x'. The study has number"):
+    with pytest.raises(UsageError, match="--sort x: there is no column 'x'. The study has value"):
         numbers(sort="x")
 
 

@@ -17,6 +17,7 @@ from paceline.report.slots import (
     FEWER,
     FREE,
     HELD,
+    MOST_ROWS,
     rows_of,
     slot_shares,
     slots_figure,
@@ -96,3 +97,9 @@ def test_the_workers_of_a_cluster_have_rows_one_below_another_and_their_names() 
     assert list(axis["tickvals"][1:]) == [0, 1]
     said = {text for bar in drawn["data"] for text in (bar["text"] or ()) if text}
     assert sum("node-2" in text for text in said) == 2
+
+
+def test_slots_that_find_no_place_are_told() -> None:
+    stays = [SlotStay(i, 0, i, 0.0, 1.0) for i in range(MOST_ROWS + 1)]
+    drawn = slots_figure([search(*stays)], None)
+    assert drawn.layout.title.text == "slots over time: only the first 96 slots"

@@ -86,8 +86,7 @@ def test_each_hyperparameter_has_a_column_of_its_own():
     assert found["value"] == [0.5] and found["epochs"] == [7]
     head, *_ = tables.trials_table(trials, best=None).splitlines()
     assert head.split()[-4:] == names
-    row = Columns(trials).of(trials[0])
-    assert [row[name] for name in names] == [1, 2, 3, 4]
+    assert [Columns(trials).values[name] for name in names] == [[1], [2], [3], [4]]
 
 
 def test_a_table_marks_the_best_and_shows_what_is_missing():

@@ -123,4 +123,5 @@ for command in (
     bench,
     devices,
 ):
-    app.command(command.__name__.partition("_")[0])(command)  # ``list`` is Python's own
+    name = command.__name__.partition("_")[0]  # ``list`` is Python's own
+    app.command(name)(terminal.exit_codes()(command))

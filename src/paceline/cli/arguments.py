@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -209,23 +211,26 @@ def slot_counts(text: str) -> list[int | str]:
     return [slot_count(part.strip()) for part in text.split(",")]
 
 
-def hparam_values(pairs: list[str]) -> dict[str, Any]:
-    """Read pairs such as ``lr=0.01``; a value is a number, true, false or text."""
+def hparam_values(option: str, pairs: Sequence[str]) -> dict[str, Any]:
+    """Read pairs such as ``lr=0.01``; a value is a JSON scalar, True, False or text."""
     found: dict[str, Any] = {}
     for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"--hparams must be NAME=VALUE, such as lr=0.01, got {pair!r}.")
-        found[name.strip()] = _value(text.strip())
+        name, equals, text = (part.strip() for part in pair.partition("="))
+        if "," in text and "=" in text:
+            raise UsageError(
+                f"{option}: {pair!r} holds several values. Put spaces between them: "
+                f"{pair.replace(',', ' ')}"
+            )
+        if not equals or not name:
+            raise UsageError(f"{option} must be NAME=VALUE, such as lr=0.01, got {pair!r}.")
+        found[name] = _value(text)
     return found
 
 
 def _value(text: str) -> Any:
-    if text in ("true", "True", "false", "False"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
+    with contextlib.suppress(ValueError):
+        value = json.loads({"True": "true", "False": "false"}.get(text, text))
+        return value if isinstance(value, bool | int | float | str) else text
+    with contextlib.suppress(ValueError):  # ``.5`` and ``1.`` are not JSON
+        return float(text) if math.isfinite(float(text)) else text
     return text

@@ -39,7 +39,6 @@ _OF_COMMAND = (
 _WITH_MERGE = ("files", "merge", "output", "as_json", "quiet")
 
 
-@terminal.exit_codes()
 def bench(
     context: typer.Context,
     files: Models,
@@ -200,7 +199,7 @@ def bench(
     path, function = user_file.split_target(files[0])
     path = user_file.find(path)
     asked = {name: value for name, value in options.items() if name not in _OF_COMMAND}
-    asked["hparams"] = arguments.hparam_values(hparams or [])
+    asked["hparams"] = arguments.hparam_values("--hparams", hparams or [])
     if devices is not None or keras_backends is not None:
         found = _elsewhere(devices, keras_backends, measure_for)
         show(found, output=output, as_json=as_json)

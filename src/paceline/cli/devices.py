@@ -36,7 +36,6 @@ _ADVICE = re.compile(r" \((?:set JAX_PLATFORMS|you may need to).*\)$", re.DOTALL
 _PASSED_OVER = re.compile(r"failed to initialize: (.*)\. Available backends are", re.DOTALL)
 
 
-@output.exit_codes()
 def devices(as_json: Json = False) -> None:
     """Show the devices a search would use."""
     found = choose_devices(output.say)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from paceline.study.view import StudyView
 
 
-@terminal.exit_codes()
 def export(
     study: StudyName,
     output: Annotated[
@@ -77,7 +76,6 @@ def export(
     terminal.print_result("\n".join(lines))
 
 
-@terminal.exit_codes()
 def ensemble(
     study: StudyName,
     models: Annotated[

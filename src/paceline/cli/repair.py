@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from paceline.study.storage.repair import RepairedJournal
 
 
-@terminal.exit_codes()
 def repair(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:
     """Repair a study's damaged journal: keep the intact lines, and list the lost ones."""
     from paceline.study.metadata import check_name

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from paceline.report.html.subject import ReportSubject
 
 
-@terminal.exit_codes()
 def report(
     study: StudyName,
     output: Annotated[
@@ -58,7 +57,6 @@ def read_subject(name: str, storage: str | None) -> ReportSubject:
     return ReportSubject.beside(folder, name, study.meta, study.trials, study.stored_trials)
 
 
-@terminal.exit_codes()
 def dashboard(
     study: Annotated[
         str | None,

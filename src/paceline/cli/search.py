@@ -36,14 +36,11 @@ from paceline.errors import UsageError
 
 #: Trials of a study and epochs of a trial, by default.
 _TRIALS, _EPOCHS = 32, 10
-#: Options that ``Tuner`` always gets, options that it gets only if they are not the default, and
-#: such options of ``Tuner.search``.
-_OF_TUNER = ("sampler", "seed", "parallel_trials", "plan", "share_widths", "mesh", "precision")
+#: Options that ``Tuner`` and ``Tuner.search`` get only if they are not the default.
 _MORE_OF_TUNER = ("executor", "trackers", "keep_best", "warm_start_from", "overwrite")
 _MORE_OF_SEARCH = ("repeats", "folds", "trial_timeout", "enqueue_defaults")
 
 
-@output.exit_codes()
 def search(
     model: Model,
     data: Data = None,
@@ -197,7 +194,7 @@ def search(
     wall.take_process()
     from paceline.cli import user_file
     from paceline.cli.running import run
-    from paceline.cli.search_command import SearchCommand
+    from paceline.cli.search_command import OF_TUNER, SearchCommand
 
     path, function = user_file.split_target(model)
     if budget is not None:
@@ -230,7 +227,7 @@ def search(
             tuner={
                 "objective": objective[0] if objective and len(objective) == 1 else objective,
                 "pruner": pruner,
-                **{name: options[name] for name in _OF_TUNER},
+                **{name: options[name] for name in OF_TUNER},
                 **_changed(options, _MORE_OF_TUNER),
             },
             search={
@@ -269,7 +266,6 @@ def _changed(options: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: options[name] for name in names if options[name] != declared[name].default}
 
 
-@output.exit_codes()
 def resume(
     study: StudyName,
     trials: Annotated[Any, trials_option(show_default="as before")] = None,
@@ -339,7 +335,6 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value}
 
 
-@output.exit_codes()
 def reproduce(
     study: StudyName,
     trial: Annotated[int, typer.Argument(metavar="TRIAL", min=0, help="Number of the trial.")],

@@ -11,6 +11,8 @@ from typing import Any
 from paceline.cli import studies
 from paceline.errors import StudyError, UsageError
 
+#: Options that ``Tuner`` always gets, and that a study remembers.
+OF_TUNER = ("sampler", "seed", "parallel_trials", "plan", "share_widths", "mesh", "precision")
 #: Arguments of ``Tuner`` that a study remembers as part of its origin.
 OF_ORIGIN = ("executor", "keep_best")
 
@@ -97,23 +99,13 @@ def _origin(meta: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _tuner_arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of ``Tuner`` that a study's meta holds."""
     stored_arguments = {
-        name: meta[name]
-        for name in (
-            "sampler",
-            "seed",
-            "parallel_trials",
-            "plan",
-            "share_widths",
-            "pruner",
-            "precision",
-        )
-        if meta.get(name) is not None
+        name: meta[name] for name in (*OF_TUNER, "pruner") if meta.get(name) is not None
     }
     if meta.get("pruner_reason"):
         stored_arguments["pruner"] = "auto"
     if meta.get("sampler_reason"):
         stored_arguments["sampler"] = "auto"
-    if mesh := meta.get("mesh"):  # devices; devices that split each batch, or None
+    if mesh := stored_arguments.get("mesh"):  # devices; devices that split each batch, or None
         stored_arguments["mesh"] = tuple(mesh) if mesh[1] is not None else mesh[0]
     objective: Any = {"objective": meta.get("objective"), "direction": meta.get("direction")}
     if names := meta.get("objectives"):

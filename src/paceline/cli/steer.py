@@ -6,21 +6,20 @@ next search reads it when it begins.
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from paceline.cli import arguments
 from paceline.cli import output as terminal
 from paceline.cli.options import Storage, StudyName
-from paceline.errors import StudyError, UsageError
+from paceline.errors import StudyError
 
 if TYPE_CHECKING:
     from paceline.study.storage.storage import StudyStorage
     from paceline.study.view import StudyView
 
 
-@terminal.exit_codes()
 def enqueue(
     study: StudyName,
     values: Annotated[
@@ -35,13 +34,12 @@ def enqueue(
     from paceline.study.sharing import requests
 
     _, store, found = _opened(study, storage)
-    number = requests.enqueue(store, found, study, _parsed(values))
+    number = requests.enqueue(store, found, study, arguments.hparam_values("values", values))
     terminal.print_result(
         f"trial {number} is queued. The running search, or the next one on {study}, trains it next."
     )
 
 
-@terminal.exit_codes()
 def stop(
     study: StudyName,
     trial: Annotated[
@@ -65,7 +63,6 @@ def stop(
     terminal.print_result(f"trial {trial} of {study} is pruned after this epoch")
 
 
-@terminal.exit_codes()
 def pause(study: StudyName, storage: Storage = None) -> None:
     """Pause the running search, and any search that you start later, until `unpause`."""
     _ask(study, storage, "pause")
@@ -74,7 +71,6 @@ def pause(study: StudyName, storage: Storage = None) -> None:
     )
 
 
-@terminal.exit_codes()
 def unpause(study: StudyName, storage: Storage = None) -> None:
     """Continue a paused study."""
     _ask(study, storage, "continue")
@@ -99,25 +95,3 @@ def _opened(study: str, storage: str | None) -> tuple[StudyView, StudyStorage, i
     if found is None:
         raise StudyError(f"study {study!r} no longer exists")
     return view, store, found
-
-
-def _parsed(words: list[str]) -> dict[str, Any]:
-    """Return name -> value of words such as ``lr=1e-3``; a value that is not JSON is text."""
-    found: dict[str, Any] = {}
-    for word in words:
-        name, sign, text = word.partition("=")
-        if "," in text and "=" in text:
-            raise UsageError(
-                f"enqueue: {word!r} holds several values. Put spaces between them: "
-                f"{word.replace(',', ' ')}"
-            )
-        if not name or not sign:
-            raise UsageError(
-                f"enqueue: values must be NAME=VALUE, such as lr=1e-3 units=64, got {word!r}."
-            )
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = {"True": True, "False": False}.get(text, text)
-        found[name] = value if isinstance(value, bool | int | float | str) else text
-    return found

@@ -88,7 +88,6 @@ def label(storage: str) -> str:
     return label_of(storage)
 
 
-@terminal.exit_codes()
 def list_studies(
     directory: Directory = DIRECTORY, storage: Storage = None, as_json: Json = False
 ) -> None:
@@ -107,7 +106,6 @@ def list_studies(
     terminal.print_result("\n".join(lines))
 
 
-@terminal.exit_codes()
 def delete(
     study: StudyName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,

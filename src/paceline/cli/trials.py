@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 ROWS = 50  # of a table, by default
 
 
-@terminal.exit_codes()
 def trials(
     study: StudyName,
     storage: Storage = None,
@@ -144,7 +143,6 @@ def _failures(trials: Sequence[Trial]) -> list[str]:
     return [f"trial {trial.number} {trial.state}: {why}" for trial, why in whys if why]
 
 
-@terminal.exit_codes()
 def best(study: StudyName, storage: Storage = None, as_json: Json = False) -> None:
     """Print a study's best configuration, or the Pareto front of several objectives."""
     from paceline.report import summary

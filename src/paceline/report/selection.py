@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,8 @@ from paceline.errors import UsageError
 from paceline.report import tables
 from paceline.study.trials.trial import Trial
 
-Row = Mapping[str, Any]
-Condition = Callable[[Row], bool]
+#: Whether the trial at a place, counted from 0, is chosen.
+Condition = Callable[[int], bool]
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
@@ -71,37 +71,24 @@ class Columns:
         objective: str | None = None,
         objectives: Sequence[str] = (),
     ) -> None:
-        fixed = tables.columns(trials, objectives)
-        self._objectives = objectives
-        hparams = tables.hparam_columns(trials, objectives)
-        self._hparams = {column: name for name, column in hparams.items()}
-        self.names = [*fixed, *self._hparams]
-        others = {"trial": "number", "time": "train_seconds", objective or "value": "value"}
+        #: Column -> the value of each trial, None if it lacks one.
+        self.values = tables.values_by_column(trials, objectives)
+        self._aliases = {"trial": "number", "time": "train_seconds", objective or "value": "value"}
         if objectives:
-            others["value"] = objectives[0]
-        self._aliases = {name: column for name, column in others.items() if name not in self.names}
-        self._trials = trials
-
-    def of(self, trial: Trial) -> dict[str, Any]:
-        """Return a trial's value in each column; None if it lacks one."""
-        record = tables.trial_record(trial)
-        row = {name: record.get(name) for name in self.names}
-        row |= {n: tables.objective_value(trial, i) for i, n in enumerate(self._objectives)}
-        return row | {column: trial.hparams.get(name) for column, name in self._hparams.items()}
+            self._aliases["value"] = objectives[0]
 
     def named(self, name: str, option: str) -> str:
         """Return the column of a name; raises UsageError if there is none."""
-        found = self._aliases.get(name, name)
-        if found not in self.names:
+        found = name if name in self.values else self._aliases.get(name)
+        if found not in self.values:
             raise UsageError(
-                f"{option}: there is no column {name!r}. The study has {', '.join(self.names)}"
+                f"{option}: there is no column {name!r}. The study has {', '.join(self.values)}"
             )
         return found
 
     def is_numeric(self, name: str) -> bool:
         """Whether the column holds numbers and nothing else: they have no alphabetical order."""
-        values = (self.of(trial)[name] for trial in self._trials)
-        kinds = {type(value) for value in values if value is not None}
+        kinds = {type(value) for value in self.values[name] if value is not None}
         return bool(kinds) and kinds <= {int, float}
 
 
@@ -124,20 +111,22 @@ def select(
     several objectives.
     """
     columns = Columns(trials, objective, objectives)
-    found = list(trials)
+    every = list(trials)
+    places = list(range(len(every)))
     if where is not None:
-        condition = _Parser(where, columns).condition()
-        found = [trial for trial in found if condition(columns.of(trial))]
+        places = list(filter(_Parser(where, columns).condition(), places))
     if sort is None:
-        return found[::-1] if reverse else found
-    name = columns.named(sort, f"--sort {sort}")
-    with_value = [(columns.of(trial)[name], trial) for trial in found]
-    there = [pair for pair in with_value if not _lacks(pair[0])]
-    if objectives:
-        maximize = dict(zip(objectives, directions, strict=True)).get(name) == "maximize"
-    downwards = ((name == "value" or name in objectives) and maximize) != reverse
-    there.sort(key=lambda pair: _rank(pair[0]), reverse=downwards)
-    return [trial for _, trial in [*there, *(pair for pair in with_value if _lacks(pair[0]))]]
+        places = places[::-1] if reverse else places
+    else:
+        name = columns.named(sort, f"--sort {sort}")
+        values = columns.values[name]
+        if objectives:
+            maximize = dict(zip(objectives, directions, strict=True)).get(name) == "maximize"
+        downwards = ((name == "value" or name in objectives) and maximize) != reverse
+        there = [place for place in places if not _lacks(values[place])]
+        there.sort(key=lambda place: _rank(values[place]), reverse=downwards)
+        places = [*there, *(place for place in places if _lacks(values[place]))]
+    return [every[place] for place in places]
 
 
 def _lacks(value: Any) -> bool:
@@ -187,13 +176,13 @@ class _Parser:
         parts = [self._all()]
         while self._take_word("or"):
             parts.append(self._all())
-        return parts[0] if len(parts) == 1 else lambda row: any(part(row) for part in parts)
+        return parts[0] if len(parts) == 1 else lambda at: any(part(at) for part in parts)
 
     def _all(self) -> Condition:
         parts = [self._one()]
         while self._take_word("and"):
             parts.append(self._one())
-        return parts[0] if len(parts) == 1 else lambda row: all(part(row) for part in parts)
+        return parts[0] if len(parts) == 1 else lambda at: all(part(at) for part in parts)
 
     def _one(self) -> Condition:
         token = self._take("the name of a column")
@@ -220,20 +209,20 @@ class _Parser:
     def _comparison(self, name: str, sign: str, literal: _Token) -> Condition:
         if literal.kind not in ("word", "text"):
             raise self._error(f"{literal.text!r} at {literal.at + 1}: expected a value")
-        compare, text = _COMPARE[sign], literal.text
+        compare, text, values = _COMPARE[sign], literal.text, self._columns.values[name]
         word = text.lower() if literal.kind == "word" else ""
         if word == "none":
             if sign not in ("=", "==", "!="):
                 raise self._error(f"{sign} none: a missing value has no order. Use = or !=")
-            return lambda row: compare(_lacks(row[name]), True)
+            return lambda at: compare(_lacks(values[at]), True)
         number = {"true": True, "false": False}.get(word)
         if number is None and literal.kind == "word":
             number = _number(text)
         if number is None and self._columns.is_numeric(name):
             raise self._error(f"column {name!r} holds numbers, but {text!r} is not a number")
 
-        def holds(row: Row) -> bool:
-            value = row[name]
+        def holds(at: int) -> bool:
+            value = values[at]
             if _lacks(value):
                 return False
             if isinstance(value, bool | int | float):

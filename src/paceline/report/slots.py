@@ -176,7 +176,7 @@ def slots_figure(searches: Sequence[SearchTimeline], best: int | None) -> Figure
     ):
         if lines.x:
             figure.add_trace(lines.trace(name, colour, _width(n_rows)))
-    title = "slots over time" + ("(only the first ones)" if dropped else "")
+    title = "slots over time" + (f": only the first {MOST_ROWS} slots" if dropped else "")
     figure.update_layout(title=title, xaxis_title="seconds of searching", yaxis_title="slot")
     every = max(1, -(-n_rows // 16))
     rows = list(range(0, n_rows, every))

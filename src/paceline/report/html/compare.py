@@ -7,20 +7,19 @@ from collections.abc import Iterator
 
 from paceline.report import formats
 from paceline.report.html.facts import manifest_of
-from paceline.report.html.figures import ReportFigure, figure_html, shown_trials, to_json
+from paceline.report.html.figures import ReportFigure, drawn, figure_html, shown_trials
 from paceline.report.html.markup import dim, table
 from paceline.report.html.subject import ReportSubject
 from paceline.report.html.verdict import shape_of
 from paceline.report.plots import history_figure
-from paceline.report.static import as_dict
 
 
 def compare_figure(subject: ReportSubject, other: ReportSubject) -> ReportFigure | None:
     """Draw the best value until each trial, of both studies; None if they cannot be compared."""
     if not subject.reached or not other.reached or subject.objective != other.objective:
         return None
-    figure = as_dict(history_figure([subject, other], list(map(shown_trials, (subject, other)))))
-    return ReportFigure("compare", "", to_json(figure), height=360)
+    subjects = [subject, other]
+    return drawn("compare", "", history_figure(subjects, list(map(shown_trials, subjects))))
 
 
 def compare_part(

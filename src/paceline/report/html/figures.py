@@ -53,6 +53,13 @@ class ReportFigure:
     now: bool = False  # whether it is drawn as soon as the page opens
 
 
+def drawn(name: str, title: str, figure: Any, *notes: str, **how: Any) -> ReportFigure:
+    """Return a figure of Plotly's without a title of its own; empty notes are left out."""
+    found = figure if isinstance(figure, dict) else as_dict(figure)
+    found["layout"].pop("title", None)
+    return ReportFigure(name, title, to_json(found), " ".join(filter(None, notes)), **how)
+
+
 def figures_of(subject: ReportSubject, importances: Importances) -> Iterator[ReportFigure]:
     """Draw what there is to draw of a study."""
     if subject.front:
@@ -103,29 +110,27 @@ def cut_note(subject: ReportSubject, drawn: str) -> str:
 
 def _front(subject: ReportSubject) -> ReportFigure:
     shown, names = shown_trials(subject), len(subject.objectives)
-    figure = as_dict(front_figure(subject.trials, subject.objectives, shown, stacked=True))
-    figure["layout"].pop("title", None)
-    note = (
-        "" if names == 2 else f"Pairs of the {names} objectives; the Pareto front is that of all."
-    )
-    note = " ".join(filter(None, [note, thin_note(subject)]))
+    figure = front_figure(subject.trials, subject.objectives, shown, stacked=True)
+    pairs = f"Pairs of the {names} objectives; the Pareto front is that of all."
+    notes = ("" if names == 2 else pairs, thin_note(subject))
     height = 100 + 320 * (names * (names - 1) // 2)
-    return ReportFigure("front", "Pareto front", to_json(figure), note, height=height, now=True)
+    return drawn("front", "Pareto front", figure, *notes, height=height, now=True)
 
 
 def _history(subject: ReportSubject) -> ReportFigure:
-    figure = as_dict(history_figure([subject], [shown_trials(subject)]))
-    return ReportFigure("history", "History", to_json(figure), thin_note(subject), height=340)
+    figure = history_figure([subject], [shown_trials(subject)])
+    return drawn("history", "History", figure, thin_note(subject), height=340)
 
 
 def _importances(subject: ReportSubject, importances: Importances) -> ReportFigure:
-    figure = as_dict(importances_figure(importances.shares, subject.objective))
-    figure["layout"].pop("title", None)
+    figure = importances_figure(importances.shares, subject.objective)
     height = 120 + 26 * min(MOST_BARS, len(importances.shares))
-    told = "Trials that were stopped early or are unfinished are compared with what others "
-    told = f"{told}reached after the same number of epochs." if subject.n_cut else ""
-    note = " ".join(filter(None, [told, importances.caution]))
-    return ReportFigure("importances", "Importances", to_json(figure), note, height=height)
+    told = (
+        "Trials that were stopped early or are unfinished are compared with what others reached "
+        "after the same number of epochs."
+    )
+    notes = (told if subject.n_cut else "", importances.caution or "")
+    return drawn("importances", "Importances", figure, *notes, height=height)
 
 
 def _of_hparams(subject: ReportSubject, importances: Importances) -> Iterator[ReportFigure]:
@@ -139,18 +144,17 @@ def _of_hparams(subject: ReportSubject, importances: Importances) -> Iterator[Re
     axes = [axis_of(name, frozen) for name in there[:MOST_SLICES]]
     if not axes:
         return
-    parallel = parallel_figure(axes, values, subject.objective, cut, maximize=subject.maximize)
-    notes = [
+    copies = ""
+    if has_copies(subject.trials):
+        copies = "A copy is drawn with its last hyperparameters."
+    yield drawn(
+        "parallel",
+        "Parallel coordinates",
+        parallel_figure(axes, values, subject.objective, cut, maximize=subject.maximize),
         thin_note(subject),
         cut_note(subject, "Grey lines"),
         "Drag along an axis to choose trials.",
-        _copies_note(subject),
-    ]
-    yield ReportFigure(
-        "parallel",
-        "Parallel coordinates",
-        to_json(as_dict(parallel)),
-        " ".join(filter(None, notes)),
+        copies,
         height=420,
         now=True,
     )
@@ -159,9 +163,8 @@ def _of_hparams(subject: ReportSubject, importances: Importances) -> Iterator[Re
         for trace in figure["data"]:
             trace["marker"]["showscale"] = False
         told = _slice_note(len(axes), len(there), best=importances.of_all)
-        notes = () if i else (told, cut_note(subject, "Rings"), _copies_note(subject))
-        note = " ".join(filter(None, notes))
-        yield ReportFigure(f"slice{i}", "", to_json(figure), note, height=300, wide=False)
+        notes = () if i else (told, cut_note(subject, "Rings"), copies)
+        yield drawn(f"slice{i}", "", figure, *notes, height=300, wide=False)
 
 
 def _slice_note(n: int, of: int, *, best: bool) -> str:
@@ -170,49 +173,36 @@ def _slice_note(n: int, of: int, *, best: bool) -> str:
     return f"{shown}Orange points are the first trials, blue ones the last."
 
 
-def _copies_note(subject: ReportSubject) -> str:
-    if not has_copies(subject.trials):
-        return ""
-    return "A copy is drawn with its last hyperparameters."
-
-
 def _curves(subject: ReportSubject, trained: list[Trial]) -> ReportFigure:
     with_objective = [trial for trial in trained if subject.objective in trial.history]
     figure = as_dict(curves_figure(subject.trials, subject.objective, with_objective))
     for trace in figure["data"]:
-        _thin_curve(trace)
-    each = len(with_objective) <= EACH
-    note = "" if each else (figure["layout"].get("title") or {}).get("text", "")
-    figure["layout"].pop("title", None)
+        trace |= {letter: list(thin(trace[letter], _CURVE_POINTS)) for letter in ("x", "y")}
     figure["layout"]["showlegend"] = False
-    if note:  # as HTML: the page escapes it once more
-        note = html.unescape(note[0].upper() + note[1:]) + "."
-    note = " ".join(filter(None, [note, cut_note(subject, "Paler lines")]))
-    return ReportFigure("curves", "Learning curves", to_json(figure), note, height=400)
+    told = "" if len(with_objective) <= EACH else _title_of(figure)
+    notes = (told, cut_note(subject, "Paler lines"))
+    return drawn("curves", "Learning curves", figure, *notes, height=400)
 
 
-def _thin_curve(trace: dict[str, Any]) -> None:
-    x, y = list(trace.get("x") or ()), list(trace.get("y") or ())
-    if len(x) > _CURVE_POINTS:
-        trace["x"], trace["y"] = list(thin(x, _CURVE_POINTS)), list(thin(y, _CURVE_POINTS))
+def _title_of(figure: dict[str, Any]) -> str:
+    """The title of a figure as a sentence; not as HTML, because the page escapes it once more."""
+    text = html.unescape(figure["layout"]["title"]["text"])
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _lineage(subject: ReportSubject) -> ReportFigure:
     best = subject.reached[0].number
-    figure = as_dict(lineage_figure(subject.trials, subject.objective, best))
-    figure["layout"].pop("title", None)
+    figure = lineage_figure(subject.trials, subject.objective, best)
     note = f"The line is the ancestry of trial {best}. A circle marks the beginning of a copy."
-    return ReportFigure("lineage", "Lineage", to_json(figure), note, height=400)
+    return drawn("lineage", "Lineage", figure, note, height=400)
 
 
 def _slots(subject: ReportSubject) -> ReportFigure:
     best = subject.reached[0].number if subject.reached else None
     figure = as_dict(slots_figure(subject.timelines, best))
-    title = figure["layout"].pop("title", {})
-    text = title.get("text", "") if isinstance(title, dict) else ""
-    note = text[0].upper() + text[1:] + "." if ":" in text else ""
-    note = " ".join(filter(None, [note, slots_note(subject.timelines)]))
-    return ReportFigure("slots", "Slot timeline", to_json(figure), note, height=440)
+    told = _title_of(figure)
+    notes = (told if ":" in told else "", slots_note(subject.timelines))
+    return drawn("slots", "Slot timeline", figure, *notes, height=440)
 
 
 def figure_html(figure: ReportFigure) -> Iterator[str]:
