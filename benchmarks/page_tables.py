@@ -161,7 +161,7 @@ def of_scripts(reports: dict[str, dict[str, Any]]) -> str:
     ]
     return (
         "The other tool is KerasTuner on JAX, but in the last three rows it is Optuna on JAX, "
-        "scikit-learn on JAX and KerasTuner on TensorFlow. These three rows are first runs of whole "
+        "scikit-learn on JAX and KerasTuner on TensorFlow. These three are first runs of whole "
         f"scripts, imports included, on {facts['cores']} cores of {article(facts['cpu'])}: "
         f"{', '.join(files)}."
     )
