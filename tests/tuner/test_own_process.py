@@ -377,7 +377,7 @@ found(tuner, told=ours, others=len(told) - len(ours), notes=notes, stored=len(lo
     (end,) = [each for each in there["told"] if each[0] == "end"]
     assert end[1].endswith(".keras")
     assert "Log: look here" in there["notes"]
-    (failed,) = [note for note in there["notes"] if note.startswith("Fails is not told")]
+    (failed,) = [note for note in there["notes"] if note.startswith("Fails no longer logs")]
     assert "LookupError: of the tracker" in failed
 
 
@@ -411,7 +411,7 @@ found(tuner, notes=notes)
     stopped = run_script(code, first, STOP="yes")
     assert "running" in stopped["states"] and stopped["notes"][-1] == "interrupted"
     second = run_script(code, {"jax": "numpy", "numpy": "jax"}[first])
-    assert any("going on from the last checkpoint" in note for note in second["notes"])
+    assert any("resuming from the last checkpoint" in note for note in second["notes"])
     assert second["states"] == ["complete"] * 6
     Path("runs").rename("others")
     assert second["histories"] == run_script(code, first)["histories"]

@@ -45,6 +45,13 @@ class FitArguments:
         validation = None if self.validation is None else _digest(self.validation)
         return _digest(self.data), validation, self.validation_batch_size, self.shuffle
 
+    def next_order(self, random: Any) -> np.ndarray | None:
+        """Draws the order of the examples in the next epoch, i32[N]; None: that of the data.
+
+        ``random`` is ``np.random``, or a generator of that kind.
+        """
+        return random.permutation(self.data.n).astype(np.int32) if self.shuffle else None
+
     def search_data(self) -> SearchData:
         """The data as an executor takes them."""
         size, shuffle = self.validation_batch_size, self.shuffle

@@ -49,11 +49,10 @@ class SentFit:
     batch_size: int
     watched: bool  # whether the session wants the variables after each epoch
     expected: int  # as of ``TrialDemand``
-    # As ``np.random.get_state`` returns it: the orders of examples are drawn from there. None: no
-    # shuffling.
-    random: Any
     numbers: Mapping[str, Any]  # as of ``number_settings``, where the fit was called
-    n_drawn: int = 0  # orders that were drawn before
+    # The orders of the examples in its first epochs, i32[N] each; ``FitServer.reorder`` adds those
+    # of later epochs. None: always that of the data.
+    orders: list[np.ndarray] | None = None
     values: Values | None = None  # from which it continues; None: those of the model
 
 
@@ -107,12 +106,15 @@ class FitServer:
     def run(self) -> None:
         """Does one call after another, until the session ends this."""
         while (call := self._next()).name != "end":
-            getattr(self, call.name)(*call.arguments)
+            self._do(call)
 
     def close_all(self) -> None:
         """Drops all data and programs."""
         for number in list(self._executors):
             self.close(number)
+
+    def _do(self, call: Told) -> None:
+        getattr(self, call.name)(*call.arguments)
 
     def _next(self) -> Told:
         return self._calls.popleft() if self._calls else self._link.receive()
@@ -139,9 +141,7 @@ class FitServer:
             assert isinstance(data.train, ArrayData)
             fit = _Fit(sent, executor, data.train)
             check_data(fit.model, data, self._tokens)
-            orders = _Orders(sent, data.train.n)
-            job = job_of(sent.number, fit.model, sent.epochs, sent.batch_size, orders)
-            executor.submit(job)
+            executor.submit(job_of(sent.number, fit.model, sent.epochs, sent.batch_size, fit.order))
             self._fits[sent.number] = fit
             if sent.values is not None:
                 self.replace(sent.number, sent.values)
@@ -153,6 +153,11 @@ class FitServer:
         """Gives a fit that waits for its next epoch other variables."""
         if (fit := self._fits.get(number)) is not None:  # else it has failed meanwhile
             fit.executor.replace(number, fit.state(values))
+
+    def reorder(self, number: int, order: np.ndarray) -> None:
+        """Gives a fit the order of its examples in the epoch after those whose order is known."""
+        if (fit := self._fits.get(number)) is not None and fit.sent.orders is not None:
+            fit.sent.orders.append(order)
 
     def drop(self, number: int) -> None:
         """Forgets a fit that waits for a slot."""
@@ -171,11 +176,11 @@ class FitServer:
             error = RaisedError.of(raised)
         self._link.tell("advanced", ExecutorFacts.of(executor), error)
 
-    def answer(self, answers: Mapping[int, Answer], values: Mapping[int, Values]) -> None:
-        """Says what becomes of the fits whose epoch was reported; some have other variables."""
+    def answer(self, answers: Mapping[int, Answer], changes: list[Told]) -> None:
+        """Says what becomes of the fits whose epoch was reported, and what was changed in them."""
         self._answers.update(answers)
-        for number, changed in values.items():
-            self.replace(number, changed)
+        for call in changes:
+            self._do(call)
 
     # -- an epoch ----------------------------------------------------------------------------------
 
@@ -185,8 +190,7 @@ class FitServer:
             self._calls.append(call)
         if not self._calls or self._calls[0].name == "end":
             return False
-        call = self._next()
-        getattr(self, call.name)(*call.arguments)
+        self._do(self._next())
         return True
 
     def _report(self, report: EpochReport) -> Callable[[], Answer]:
@@ -204,7 +208,7 @@ class FitServer:
             self._link.tell("reported", reports)
         while number not in self._answers:
             if (call := self._link.receive()).name == "answer":
-                self.answer(*call.arguments)
+                self._do(call)
             else:
                 self._calls.append(call)
         answer = self._answers.pop(number)
@@ -231,6 +235,7 @@ class _Fit:
 
     def __init__(self, sent: SentFit, executor: LocalExecutor, data: ArrayData) -> None:
         self.sent, self.executor = sent, executor
+        self._everyone = np.arange(data.n, dtype=np.int32)
         self.model, came = sent.model.read()
         model = self.model
         prepare_model(model, data.batch_shapes(sent.batch_size))
@@ -241,6 +246,14 @@ class _Fit:
         self._metrics = [variable.value for variable in model.metrics_variables]
         _check_tracked(came, [*chain(*parts), *model.metrics_variables])
 
+    def order(self, epoch: int) -> np.ndarray:
+        """The order of the examples in an epoch, counted from 0."""
+        if (orders := self.sent.orders) is None:
+            return self._everyone
+        if epoch > 0:
+            orders[epoch - 1] = self._everyone  # so that the memory of the old order is free
+        return orders[epoch]
+
     def state(self, values: Values) -> State:
         """Values of the session's variables as those of this process."""
         parts = [
@@ -248,25 +261,6 @@ class _Fit:
             for part, dtypes in zip(values, self._dtypes, strict=True)
         ]
         return State(parts[0], parts[1], parts[2], self._metrics)
-
-
-class _Orders:
-    """The orders of a fit's examples, epoch by epoch: called with the number of one, from 0."""
-
-    def __init__(self, sent: SentFit, n: int) -> None:
-        self._n, self._random, self._drawn = n, None, -1
-        self._order = np.arange(n, dtype=np.int32)
-        if sent.random is not None:
-            self._random = np.random.RandomState()
-            self._random.set_state(sent.random)
-            for _ in range(sent.n_drawn):
-                self._random.permutation(n)
-
-    def __call__(self, epoch: int) -> np.ndarray:
-        while self._random is not None and self._drawn < epoch:
-            self._order = self._random.permutation(self._n).astype(np.int32)
-            self._drawn += 1
-        return self._order
 
 
 def _check_tracked(came: list[Any], tracked: list[Any]) -> None:

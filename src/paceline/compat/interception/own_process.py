@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_server import (
     ExecutorFacts,
@@ -58,7 +60,7 @@ class ProcessExecutor:
     demand: ExecutorFacts = field(default_factory=ExecutorFacts)
     sent: set[int] = field(default_factory=set)  # fits that the process has not taken in yet
     _joins: bool = False
-    _answering: dict[int, Values] | None = None  # values for fits, while answers are collected
+    _answering: list[Told] | None = None  # changes of fits, while answers are collected
 
     @property
     def busy(self) -> bool:
@@ -91,10 +93,17 @@ class ProcessExecutor:
     def replace(self, number: int, state: State) -> None:
         """Gives a fit that waits for its next epoch other values of its variables."""
         values: Values = [list(part) for part in state.lists()[:3]]
+        self._change("replace", number, values)
+
+    def reorder(self, number: int, order: np.ndarray) -> None:
+        """Gives a fit the order of its examples in its next epoch, i32[N]."""
+        self._change("reorder", number, order)
+
+    def _change(self, name: str, *arguments: Any) -> None:
         if self._answering is not None:
-            self._answering[number] = values
+            self._answering.append(Told(name, arguments))
         else:
-            self.pool.send("replace", number, values)
+            self.pool.send(name, *arguments)
 
     def drop(self, number: int) -> None:
         """Forgets a fit that waits for a slot."""
@@ -120,7 +129,7 @@ class ProcessExecutor:
         late: dict[int, LateAnswer] = {}
         for each, values in reports:
             late[each.number] = report(replace(each, state=partial(_state, values)))
-        self._answering = {}
+        self._answering = []
         try:
             answers: dict[int, Answer] = {n: settled(answer) for n, answer in late.items()}
             self.pool.send("answer", answers, self._answering)

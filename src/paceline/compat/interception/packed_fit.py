@@ -134,8 +134,12 @@ class FitHandler:
             callbacks.on_train_begin()
             for epoch in range(arguments.initial_epoch, arguments.epochs):
                 callbacks.on_epoch_begin(epoch)
-                if arguments.shuffle and packed_fit.sent is None:
-                    packed_fit.order = np.random.permutation(arguments.data.n).astype(np.int32)
+                if self._sender is None:
+                    packed_fit.order = arguments.next_order(np.random)
+                elif epoch > arguments.initial_epoch:  # the first order was sent with the fit
+                    packed_fit.order = arguments.next_order(self._sender.random)
+                    if packed_fit.order is not None:
+                        packed_fit.executor.reorder(packed_fit.number, packed_fit.order)
                 state = variables.changed() if arguments.callbacks else None
                 if state is not None:
                     packed_fit.executor.replace(packed_fit.number, state)
@@ -175,8 +179,6 @@ class FitHandler:
     def _leave(self, packed_fit: PackedFit) -> None:
         """Ends the fit: frees its slot, or its place in the executor's queue."""
         report = packed_fit.report
-        if self._sender is not None:
-            self._sender.left(packed_fit)
         self._thread.outcome.fits.append(
             FitRecord(
                 packed_fit.epochs,

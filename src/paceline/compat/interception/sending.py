@@ -19,46 +19,19 @@ from paceline.program.canonical import Unpackable
 from paceline.program.numbers import number_settings
 
 
-class OrderSource:
-    """Where the orders of examples of fits in the session's process come from.
-
-    On JAX, ``fit`` draws them from ``np.random``; on other backends it draws nothing there, and
-    what a function draws itself must stay as it is. So they come from a copy of its state.
-    """
-
-    def __init__(self) -> None:
-        self._seen: Any = None  # the function's state when the copy was made
-        self._random = np.random.RandomState()
-        self._n = 0  # examples of the last fit
-
-    def state(self, n: int, *, looks: bool) -> Any:
-        """The state from which the next fit draws, as ``np.random.get_state`` returns it.
-
-        ``n`` is the number of the fit's examples. ``looks``: whether a fit on JAX would look at a
-        batch before the first epoch, because something is not built.
-        """
-        self._n = n
-        now: Any = np.random.get_state()
-        seen = now[1].tobytes(), now[2]
-        if seen != self._seen:
-            self._seen = seen
-            self._random.set_state(now)
-        if looks:
-            self.drawn(1)
-        return self._random.get_state()
-
-    def drawn(self, n_orders: int) -> None:
-        """Notes that the last fit has drawn orders of its examples."""
-        for _ in range(n_orders):
-            self._random.permutation(self._n)
-
-
 class FitSender:
-    """Sends the fits of one function, in the function's thread."""
+    """Sends the fits of one function, in the function's thread.
+
+    On JAX, ``fit`` draws the orders of examples from ``np.random``. On other backends it draws
+    nothing there, and what a function draws itself must stay as it is. So the orders are drawn from
+    ``random``, a copy of that state.
+    """
 
     def __init__(self, thread: FunctionThread, scheduler: FitScheduler) -> None:
         self._thread, self._scheduler = thread, scheduler
-        self._orders = OrderSource()
+        self.random = np.random.RandomState()
+        self._seen: Any = None  # the function's state when it was copied
+        self._start: Any = None  # of ``random``, before the first order of the present fit
 
     def send(self, model: Any, arguments: FitArguments) -> PackedFit:
         """Sends the model to the session's process, and returns once a pack there will train it.
@@ -70,7 +43,10 @@ class FitSender:
         if not all(layer.built for layer in keras_private.all_layers(model)):
             # Here, its weights are drawn from the function's own random state.
             keras_private.symbolic_build(model, arguments.data.batch_shapes(arguments.batch_size))
+        if arguments.shuffle:
+            self._copy_random(arguments.data.n if looks else 0)
         packed_fit = PackedFit(self._scheduler.number(), self._thread, None)
+        packed_fit.order = arguments.next_order(self.random)
         packed_fit.sent = SentFit(
             number=packed_fit.number,
             executor=0,
@@ -79,16 +55,29 @@ class FitSender:
             batch_size=arguments.batch_size,
             watched=bool(arguments.callbacks),
             expected=1,
-            random=self._orders.state(arguments.data.n, looks=looks) if arguments.shuffle else None,
             numbers=number_settings(),
         )
         self.send_again(packed_fit, model, arguments)
         return packed_fit
 
-    def left(self, packed_fit: PackedFit) -> None:
-        """Notes that a fit has ended."""
-        if packed_fit.sent is not None and packed_fit.sent.random is not None:
-            self._orders.drawn(packed_fit.epochs)
+    def _copy_random(self, n_looked_at: int) -> None:
+        """Copies the function's state, if the function has drawn since the last copy."""
+        now: Any = np.random.get_state()
+        seen = now[1].tobytes(), now[2]
+        if seen != self._seen:
+            self._seen = seen
+            self.random.set_state(now)
+        if n_looked_at:  # on JAX, fit would look at a batch first, because something is not built
+            self.random.permutation(n_looked_at)
+        self._start = self.random.get_state()
+
+    def _orders(self, packed_fit: PackedFit, arguments: FitArguments) -> list[Any] | None:
+        """The orders of the next epoch, and of those before it that are trained again."""
+        if packed_fit.order is None:
+            return None
+        random, n_again = np.random.RandomState(), packed_fit.epochs - packed_fit.n_before
+        random.set_state(self._start or random.get_state())
+        return [*(arguments.next_order(random) for _ in range(n_again)), packed_fit.order]
 
     def send_again(
         self,
@@ -117,7 +106,7 @@ class FitSender:
                     executor=executor.number,
                     expected=executor.demand.expected,
                     epochs=sent.epochs - packed_fit.n_before,
-                    n_drawn=packed_fit.n_before,
+                    orders=self._orders(packed_fit, arguments),
                     values=variables.values if variables is not None and going_on else None,
                 )
             )

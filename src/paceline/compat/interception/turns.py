@@ -77,8 +77,8 @@ class ConcurrencyPolicy:
         if reader is not None:
             self._say(
                 f"{reader} reads the clock: other {self._noun}s train between its readings, which "
-                f"makes its times longer than those of a {self._noun} alone. Pass concurrent=False "
-                "to run one at a time"
+                f"makes its times longer than those of a {self._noun} alone. "
+                "With concurrent=False, one runs at a time"
             )
         self.alone = hazards.needs_a_first_look(self._found)
 
