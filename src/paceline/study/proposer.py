@@ -270,10 +270,10 @@ class Proposer:
         """Return the stored values by name of a proposal, which is accepted or rejected next."""
         self._check(proposal)
         if proposal.hp is None:
-            self.space.learn(hp)
+            self.space.learn(hp.parameters)
         else:
             with contextlib.suppress(SpaceError):  # bounds may change from build to build
-                self.space.learn(hp)
+                self.space.learn(hp.parameters)
         hparams, values, parameters = hp.hparams, hp.to_storage(), hp.parameters
         with self.sampled.stopwatch.running():
             for name, stored in self.sampled.params(proposal.place).items():
@@ -415,7 +415,7 @@ class Proposer:
         hp = HyperParameters(proposal.values, chooser=proposal.choose)
         try:
             made = run(hp, proposal)
-            self.space.learn(hp)
+            self.space.learn(hp.parameters)
         except (SpaceError, SamplerError):  # every configuration would raise it
             self._drop(proposal)
             raise
