@@ -202,11 +202,6 @@ class Space:
         for storage_name, parameter in parameters.items():
             self.parameters.setdefault(storage_name, parameter)
 
-    @property
-    def is_finite(self) -> bool:
-        """Whether no parameter met so far is a continuous float."""
-        return all(parameter.is_finite for parameter in self.parameters.values())
-
     def to_json(self) -> list[dict[str, Any]]:
         """Return the parameters as JSON values; ``from_json`` is the way back."""
         return [parameter.to_json() for parameter in self.parameters.values()]
