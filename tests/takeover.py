@@ -74,7 +74,7 @@ def to_be_killed(tuner: paceline.Tuner, number: int, epoch: int) -> None:
         wait_for(lambda: tuner._require_study().peers.shared)
     if (nth, epoch) == KILLED:
         assert MANAGERS
-        wait_for(lambda: MANAGERS[-1].idle)
+        wait_for(lambda: (writing := MANAGERS[-1]._writing) is None or writing.done())
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -78,10 +78,10 @@ def test_a_value_of_another_type_is_another_choice() -> None:
     with pytest.raises(SpaceError, match="declared twice"):
         hp.Choice("a", [1.0, 2.0])
     space = Space()
-    space.learn(hp)
+    space.learn(hp.parameters)
     other = HyperParameters()
     other.Choice("a", [1, 2, 1.0])
-    space.learn(other)  # it has a name of its own
+    space.learn(other.parameters)  # it has a name of its own
     assert list(space.parameters) == ["a", "a[typed]"]
 
 

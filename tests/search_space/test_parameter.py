@@ -322,25 +322,25 @@ def test_a_space_learns_and_refuses_conflicts() -> None:
     first = HyperParameters()
     first.Int("n", 1, 5)
     first.Choice("flag", [0, 1])
-    space.learn(first)
+    space.learn(first.parameters)
     assert list(space.parameters) == ["n", "flag"]
-    assert space.is_finite
+    assert all(each.is_finite for each in space.parameters.values())
 
     other = HyperParameters()
     other.Float("new", 0, 1)
     other.Int("n", 1, 6)
     with pytest.raises(SpaceError, match=r'"n": its bounds changed from .*high=5.*high=6'):
-        space.learn(other)
+        space.learn(other.parameters)
     assert list(space.parameters) == ["n", "flag"]  # nothing of a refused hp is kept
 
     bools = HyperParameters()
     bools.Choice("flag", [False, True])
     with pytest.raises(SpaceError, match=r'"flag": its bounds changed'):
-        space.learn(bools)
+        space.learn(bools.parameters)
 
     moved = HyperParameters()
     moved.Int("n", 1, 5, default=3)  # a default is no bound
     moved.Float("x", 0, 1)
-    space.learn(moved)
-    assert not space.is_finite
+    space.learn(moved.parameters)
+    assert not all(each.is_finite for each in space.parameters.values())
     assert Space.from_json(json.loads(json.dumps(space.to_json()))).parameters == space.parameters

@@ -15,7 +15,7 @@ def test_it_grows_with_the_space():
     assert not found.outgrown
     hp = HyperParameters()
     hp.Float("lr", 0.1, 1.0)
-    found.space.learn(hp)
+    found.space.learn(hp.parameters)
     assert found.outgrown
     found.write(found.meta)
     assert not found.outgrown

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NoReturn, Self
 
 from paceline.errors import SpaceError, TrialRejected
@@ -109,12 +110,8 @@ class HyperParameters(html.ShownValues):
         Raises:
             SpaceError: Impossible bounds or step, or bounds other than those of an earlier call.
         """
-        with self._under(parent_name, parent_values) as conditions:
-            return self._declare(
-                declaration.integer(
-                    self._full(name), min_value, max_value, step, sampling, default, conditions
-                )
-            )
+        of = min_value, max_value, step, sampling, default
+        return self._new(declaration.integer, name, of, parent_name, parent_values)
 
     def Float(  # noqa: N802 - KerasTuner's name
         self,
@@ -145,12 +142,8 @@ class HyperParameters(html.ShownValues):
         Raises:
             SpaceError: Impossible bounds or step, or bounds other than those of an earlier call.
         """
-        with self._under(parent_name, parent_values) as conditions:
-            return self._declare(
-                declaration.floating(
-                    self._full(name), min_value, max_value, step, sampling, default, conditions
-                )
-            )
+        of = min_value, max_value, step, sampling, default
+        return self._new(declaration.floating, name, of, parent_name, parent_values)
 
     def Choice(  # noqa: N802 - KerasTuner's name
         self,
@@ -179,12 +172,8 @@ class HyperParameters(html.ShownValues):
             SpaceError: No choices, one of another type, a default that is none of them, or other
                 choices than those of an earlier call.
         """
-        with self._under(parent_name, parent_values) as conditions:
-            return self._declare(
-                declaration.choice(
-                    self._full(name), values, ordered, default, conditions, mixed=not self._trusting
-                )
-            )
+        declare = partial(declaration.choice, mixed=not self._trusting)
+        return self._new(declare, name, (values, ordered, default), parent_name, parent_values)
 
     def Boolean(  # noqa: N802 - KerasTuner's name
         self,
@@ -207,8 +196,7 @@ class HyperParameters(html.ShownValues):
         Raises:
             SpaceError: A default that is not a bool, or a name that is declared as something else.
         """
-        with self._under(parent_name, parent_values) as conditions:
-            return self._declare(declaration.boolean(self._full(name), default, conditions))
+        return self._new(declaration.boolean, name, (default,), parent_name, parent_values)
 
     def Fixed(  # noqa: N802 - KerasTuner's name
         self, name: str, value: Scalar, parent_name: str | None = None, parent_values: Any = None
@@ -227,8 +215,7 @@ class HyperParameters(html.ShownValues):
         Raises:
             SpaceError: A value of another type, or other than that of an earlier call.
         """
-        with self._under(parent_name, parent_values) as conditions:
-            return self._declare(declaration.fixed(self._full(name), value, conditions))
+        return self._new(declaration.fixed, name, (value,), parent_name, parent_values)
 
     @contextlib.contextmanager
     def name_scope(self, name: str) -> Iterator[None]:
@@ -412,16 +399,19 @@ class HyperParameters(html.ShownValues):
         values, typed = self.values, self._typed
         return all(each.is_active(values, typed=each.name in typed) for each in conditions)
 
-    @contextlib.contextmanager
-    def _under(
-        self, parent_name: str | None, parent_values: Any
-    ) -> Iterator[tuple[Condition, ...]]:
-        with (
-            self.conditional_scope(parent_name, parent_values)
-            if parent_name
-            else contextlib.nullcontext()
-        ):
-            yield tuple(self._conditions)
+    def _new(
+        self,
+        declare: Callable[..., HyperParameter],
+        name: str,
+        arguments: tuple[Any, ...],
+        parent_name: str | None,
+        parent_values: Any,
+    ) -> Any:
+        """Declare by a function of ``declaration``, perhaps in a scope of its own."""
+        with contextlib.ExitStack() as stack:
+            if parent_name:
+                stack.enter_context(self.conditional_scope(parent_name, parent_values))
+            return self._declare(declare(self._full(name), *arguments, tuple(self._conditions)))
 
     def _declare(self, hp: HyperParameter) -> Any:
         """Note a declaration and return its value, None while inactive."""

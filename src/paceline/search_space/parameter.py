@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from optuna.distributions import (
     CategoricalDistribution,
@@ -43,9 +43,6 @@ from paceline.search_space.distribution import (
     mirror,
     plain,
 )
-
-if TYPE_CHECKING:
-    from paceline.search_space.hyperparameters import HyperParameters
 
 #: A parameter with at most this many values is checked with all of them, others with their ends.
 _FEW = 10
@@ -192,9 +189,9 @@ class Space:
         # By storage name, in the order first met.
         self.parameters: dict[str, Parameter] = dict(parameters or {})
 
-    def learn(self, hp: HyperParameters) -> None:
+    def learn(self, parameters: Mapping[str, Parameter]) -> None:
         """Add the parameters that a build met; SpaceError where one had other bounds before."""
-        for storage_name, parameter in hp.parameters.items():
+        for storage_name, parameter in parameters.items():
             known = self.parameters.get(storage_name)
             if known is not None and not known.same_values(parameter):
                 raise SpaceError(
@@ -202,13 +199,8 @@ class Space:
                     f"{known.distribution} to {parameter.distribution}. Rename it, put it in an "
                     "hp.conditional_scope, or start another study."
                 )
-        for storage_name, parameter in hp.parameters.items():
+        for storage_name, parameter in parameters.items():
             self.parameters.setdefault(storage_name, parameter)
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether no parameter met so far is a continuous float."""
-        return all(parameter.is_finite for parameter in self.parameters.values())
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the parameters as JSON values; ``from_json`` is the way back."""

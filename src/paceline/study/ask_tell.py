@@ -158,7 +158,8 @@ class TrialUpdates:
         self._trials, self._asker, self._proposer = trials, asker, proposer
         self._writer, self._peers, self._watch = writer, peers, watch
         self._restored, self._metadata = restored, metadata
-        self._left_running: list[int] = []
+        # Unfinished trials that a dead process left: they restart as new ones.
+        self.left_running: list[int] = []
         for stored in restored.trials:
             trial = trial_codec.from_frozen(stored, maximize=trials.sign < 0)
             if trial is not None:
@@ -166,11 +167,6 @@ class TrialUpdates:
         if restored.resumed is not None:
             for number, was in restored.resumed["open"].items():
                 trial_codec.update_from_json(trials.by_number(int(number)), was)
-
-    @property
-    def n_again(self) -> int:
-        """How many unfinished trials a dead process left: they restart as new ones."""
-        return len(self._left_running)
 
     def learn_program(self, number: int, program: str) -> None:
         """Note the program of a trial, which tells which hyperparameters are structural."""
@@ -296,12 +292,12 @@ class TrialUpdates:
 
     def fail_left_running(self) -> None:
         """Mark trials that a dead process left running as failed, with the error "interrupted"."""
-        for number in self._left_running:
+        for number in self.left_running:
             trial = self._trials.by_number(number)
             trial.state, trial.error = "failed", INTERRUPTED
             trial.value = trial.best_epoch = None
             self._writer.record(TrialFinished(number, "failed", None, {"error": INTERRUPTED}))
-        self._left_running = []
+        self.left_running = []
 
     def show_ends(self) -> None:
         """Restore the ends of trials that were to be repeated and have not."""
@@ -336,7 +332,7 @@ class TrialUpdates:
         if trial.state == "running" and self._restored.resumed is None:
             if self._peers.shared:
                 return  # another worker trains it, or ``StudyPeers.sync`` takes it over
-            self._left_running.append(trial.number)
+            self.left_running.append(trial.number)
             if trial.continued_from is None:
                 self._proposer.enqueued.enqueue(trial.hparams, users=False)
         elif trial.error != INTERRUPTED:
@@ -345,6 +341,6 @@ class TrialUpdates:
 
     def _running(self, number: int) -> Trial:
         trial = self._trials.by_number(number)
-        if trial.state != "running" or number in self._left_running:
+        if trial.state != "running" or number in self.left_running:
             raise RuntimeError(f"trial {number} is not running here")
         return trial

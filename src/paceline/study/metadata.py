@@ -173,7 +173,7 @@ class RestoredStudy:
         self.trials = self.stored
         # The snapshot, where the storage allows to continue from it.
         self.resumed: Mapping[str, Any] | None = None
-        # The hparams and the seed of trials that will be repeated, by number.
+        # The hparams and the seed of trials in the storage that will be repeated, by number.
         self.foretold: dict[int, tuple[dict[str, Any], int | None]] = {}
         self.of_others: set[int] = set()  # trials that other programs have added since
         # Trials that are to be repeated, and have ended in the storage: their stored ends stand.
@@ -197,16 +197,11 @@ class RestoredStudy:
         by_others = [trial for trial in later if trial.number not in self.foretold]
         self.of_others = {trial.number for trial in by_others}
         self.trials = [*self.trials, *by_others]
-        self._stored = set(self.foretold)
 
     @property
     def begun(self) -> bool:
         """Whether Paceline has begun a trial of the study."""
         return any(trial_codec.is_ours(trial.user_attrs) for trial in self.stored)
-
-    def is_stored(self, number: int) -> bool:
-        """Whether the storage holds a trial already that begins again here."""
-        return self.resumed is not None and number in self._stored
 
     def asked_for(self) -> list[dict[str, Any]]:
         """The hparams of the trials that the user had asked for; some of them are repeated."""

@@ -161,14 +161,14 @@ class Proposer:
         """Return the next configuration; see ``TrialAsker.propose``."""
         if (found := self._propose_waiting(run)) is not None:
             return found
-        (told, _), waiting = self._foretold.pop(self._next, (None, 0)), self.enqueued.waiting()
+        (told, _), waiting = self._foretold.pop(self._next, (None, 0)), list(self.enqueued.queue)
         found = self._propose(run)
         if found is None or told is None or found[1].hparams == told:
             return found
         # The user has enqueued values meanwhile, or the sampler does not choose as it did. The
         # choice that is in the storage stands, and the enqueued values come later.
         self.reject(found[0])
-        self.enqueued.put_back(waiting)
+        self.enqueued.queue = collections.deque(waiting)
         return self._propose_given(run, dict(told), users=False) or self._propose(run)
 
     def propose_continuation(
@@ -196,7 +196,7 @@ class Proposer:
         if self._sampler.searcher is not None:
             return self._propose_suggested(self._sampler.searcher, run)
         while self.enqueued:
-            values, users = self.enqueued.pop()
+            values, users = self.enqueued.queue.popleft()
             found = self._propose_given(run, values, users)
             if found is not None:
                 return found
@@ -270,10 +270,10 @@ class Proposer:
         """Return the stored values by name of a proposal, which is accepted or rejected next."""
         self._check(proposal)
         if proposal.hp is None:
-            self.space.learn(hp)
+            self.space.learn(hp.parameters)
         else:
             with contextlib.suppress(SpaceError):  # bounds may change from build to build
-                self.space.learn(hp)
+                self.space.learn(hp.parameters)
         hparams, values, parameters = hp.hparams, hp.to_storage(), hp.parameters
         with self.sampled.stopwatch.running():
             for name, stored in self.sampled.params(proposal.place).items():
@@ -415,7 +415,7 @@ class Proposer:
         hp = HyperParameters(proposal.values, chooser=proposal.choose)
         try:
             made = run(hp, proposal)
-            self.space.learn(hp)
+            self.space.learn(hp.parameters)
         except (SpaceError, SamplerError):  # every configuration would raise it
             self._drop(proposal)
             raise
@@ -438,7 +438,7 @@ class Proposer:
                 built = self._build(proposal, run)
             except SpaceError as error:
                 if users:
-                    self.enqueued.refuse(values)
+                    self.enqueued.refused = values
                     raise
                 self.note(f"skipped a trial that was interrupted: {error}")
                 return None
@@ -446,7 +446,7 @@ class Proposer:
                 hp = built[0]
                 if users and hp.unused:
                     self.reject(proposal)
-                    self.enqueued.refuse(values)
+                    self.enqueued.refused = values
                     names = ", ".join(repr(name) for name in hp.unused)
                     raise SpaceError(
                         f"enqueue: build does not declare the hyperparameter {names}. With these "
@@ -522,7 +522,7 @@ class EnqueuedTrials:
     ) -> None:
         self.refused: dict[str, Any] | None = None  # the last values of a user that were an error
         # Each: plain name -> real value, and whether the user asked for these values.
-        self._queue: collections.deque[tuple[dict[str, Any], bool]] = collections.deque(
+        self.queue: collections.deque[tuple[dict[str, Any], bool]] = collections.deque(
             (dict(values), users) for values, users in resumed.get("queue", ())
         )
         # What the user enqueued in the session that is continued: the script enqueues it once more.
@@ -531,7 +531,7 @@ class EnqueuedTrials:
         self._asked_for = set(map(key_of, asked_for))
 
     def __bool__(self) -> bool:
-        return bool(self._queue)
+        return bool(self.queue)
 
     def enqueue(self, values: Mapping[str, Any], *, users: bool) -> None:
         """Add values, plain name -> real value, behind those that wait already.
@@ -545,32 +545,16 @@ class EnqueuedTrials:
                 self._given_again[key] -= 1
                 return
             self._given.append(dict(values))
-        self._queue.append((dict(values), users))
+        self.queue.append((dict(values), users))
 
     def are_asked_for(self, values: Mapping[str, Any], users: bool) -> bool:
         """Whether the user asked for values, now or before their trial began again."""
         return users or key_of(values) in self._asked_for
 
-    def refuse(self, values: dict[str, Any]) -> None:
-        """Note values of the user that were an error."""
-        self.refused = values
-
-    def pop(self) -> tuple[dict[str, Any], bool]:
-        """Return the next values, and whether the user asked for them."""
-        return self._queue.popleft()
-
-    def waiting(self) -> list[tuple[dict[str, Any], bool]]:
-        """All values that wait, in order; ``put_back`` takes them."""
-        return list(self._queue)
-
-    def put_back(self, waiting: list[tuple[dict[str, Any], bool]]) -> None:
-        """Replace the queue by what ``waiting`` returned before."""
-        self._queue = collections.deque(waiting)
-
     def state(self) -> dict[str, Any]:
         """Return the queue as JSON values."""
         return {
-            "queue": [[trial_codec.plain(values), users] for values, users in self._queue],
+            "queue": [[trial_codec.plain(values), users] for values, users in self.queue],
             "given": trial_codec.plain(self._given),
         }
 

@@ -205,7 +205,7 @@ class Study:
                     self.proposer.reject(proposal)
                     raise ClaimLost
                 proposal.number = trial.number = number
-            elif not self._restored.is_stored(proposal.number):
+            elif proposal.number not in self._restored.foretold:
                 number = self.writer.create(proposal.number, stored)
                 if number != proposal.number:
                     self.strategy.on_renumbered(proposal.number, number)

@@ -215,7 +215,7 @@ def search(
     )
     hp = HyperParameters()
     build(hp)
-    study.metadata.space.learn(hp)
+    study.metadata.space.learn(hp.parameters)
     study.warm_start_from(warm_start_from, Path("runs"), storage)
     while len(study.trials) < n:
         proposal = study.asker.propose(build)
@@ -289,7 +289,7 @@ def test_a_worker_that_joins_takes_what_the_study_has_learnt():
     for names in (("old",), ()):
         worker = Worker(None, lambda text: None, beats=False)
         study = Study("new", direction="minimize", sampler="tpe", seed=0, n_trials=4, worker=worker)
-        study.metadata.space.learn(hp)
+        study.metadata.space.learn(hp.parameters)
         study.warm_start_from(names, Path("runs"), None)
         opened.append(study)
     for study in opened:

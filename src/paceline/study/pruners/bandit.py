@@ -24,7 +24,7 @@ import numpy as np
 from optuna.distributions import FloatDistribution, IntDistribution
 
 from paceline.search_space import Parameter
-from paceline.study.samplers.values import value_at
+from paceline.study.samplers.values import share_of, value_at
 from paceline.study.trials.trial import Trial
 
 #: Legs that are needed: with fewer, values are drawn as without a process.
@@ -133,24 +133,18 @@ class _PerturbationRows:
 
     def shares(self, interval: PerturbationGain) -> list[float]:
         """Return where in their ranges the values lie."""
-        parameters = self._parameters.items()
-        return [_share(parameter, interval.hparams[name]) for name, parameter in parameters]
+        found = []
+        for name, parameter in self._parameters.items():
+            known: Any = parameter.distribution
+            share = share_of(known, parameter.to_storage(interval.hparams[name]))
+            found.append(min(max(share, 0.0), 1.0))
+        return found
 
     def of(self, intervals: Sequence[PerturbationGain]) -> np.ndarray:
         """Return f64[N, F]."""
         return np.array(
             [[*self.beside(interval), *self.shares(interval)] for interval in intervals]
         )
-
-
-def _share(parameter: Parameter, value: Any) -> float:
-    """Return where in its range a value lies, from 0 to 1: about the inverse of ``value_at``."""
-    known: Any = parameter.distribution
-    stored: Any = parameter.to_storage(value)
-    low, high = known.low, known.high
-    if known.log:
-        low, high, stored = math.log(low), math.log(high), math.log(stored)
-    return min(max((stored - low) / (high - low), 0.0), 1.0)
 
 
 def _candidates(around: Sequence[float], rng: np.random.Generator) -> np.ndarray:

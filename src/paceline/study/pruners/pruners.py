@@ -44,10 +44,7 @@ _NAMED = {
 
 
 def check_pruner(given: Any) -> str | ASHA | PBT | BasePruner | None:
-    """Return the pruner that ``pruner=`` or ``--pruner`` means.
-
-    None: none, or "auto", which is chosen when a search begins.
-    """
+    """Return the pruner that ``pruner=`` means; None: none, or "auto", chosen later."""
     if given is None:
         return None
     if isinstance(given, str):

@@ -43,11 +43,6 @@ class SamplerChoice(NamedTuple):
     sampler: str
     reason: str
 
-    @property
-    def needs_all(self) -> bool:
-        """Whether a hyperparameter that no model has shown yet would change the choice."""
-        return self.sampler != "tpe"
-
 
 def choose_sampler(outline: SearchOutline) -> SamplerChoice:
     """Return the sampler for a search, by the first rule that fits."""

@@ -167,8 +167,8 @@ def _fits(kind: BaseDistribution, value: Any) -> bool:
 def check_warm_start_from(warm_start_from: Any, sampler: Any) -> tuple[str, ...]:
     """Check the argument of ``Tuner`` beside its sampler; the studies are read later.
 
-    It is None, or one or several of: the name of a study, the path of its folder or journal, a
-    storage URL. A URL ends with ``#NAME`` if the storage holds several studies.
+    It is one or several of: the name of a study, the path of its folder or journal, a storage URL.
+    A URL ends with ``#NAME`` if the storage holds several studies.
     """
     if warm_start_from is None:
         return ()

@@ -118,10 +118,7 @@ class SampledTrials:
     # Proposals
 
     def ask(self, sampler: BaseSampler | None) -> optuna.Trial:
-        """Begin a trial whose values ``sampler`` chooses; None if no Optuna sampler does.
-
-        Raises SamplerError where the sampler failed.
-        """
+        """Begin a trial whose values ``sampler`` chooses; None if no Optuna sampler does."""
         sampler = sampler or self._nobody
         with _named_errors(sampler):
             self._study.sampler = sampler
@@ -131,11 +128,7 @@ class SampledTrials:
         return asked
 
     def suggest(self, trial: optuna.Trial, name: str, distribution: BaseDistribution) -> Any:
-        """Return the stored value that the sampler chooses; the same one when asked again.
-
-        Raises SamplerError where the sampler failed, maybe since earlier trials have another
-        distribution.
-        """
+        """Return the stored value that the sampler chooses; the same one when asked again."""
         try:
             with _named_errors(self._study.sampler):
                 match distribution:
@@ -222,10 +215,7 @@ class SampledTrials:
                 self.told.resume(place, self._id_at(place))
 
     def tell(self, number: int, state: OptunaState, losses: Sequence[float] | None) -> None:
-        """Note how an open trial ended; the losses for a complete one only.
-
-        Raises SamplerError where the sampler failed.
-        """
+        """Note how an open trial ended; the losses for a complete one only."""
         self._ended.add(number)
         with self.stopwatch.running():
             self._end(self._places[number], state, losses)
@@ -243,10 +233,7 @@ class SampledTrials:
         return parents_noted(attrs, numbers)
 
     def learn_peer_trial(self, trial: FrozenTrial, signs: Sequence[int]) -> bool:
-        """Note a trial of another worker, as the storage holds it: it runs, or has ended.
-
-        Returns whether it has ended since it was last noted.
-        """
+        """Note another worker's stored trial; return whether it has ended since then."""
         number = trial.number
         if number in self._ended:
             return False

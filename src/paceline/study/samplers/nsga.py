@@ -26,10 +26,7 @@ _PARENTS = (":parent:", ":population:")
 
 
 def read_nsga(text: str) -> tuple[str, int] | None:
-    """Return the name and the population of ``nsga2[:POPULATION]``; None for other samplers.
-
-    Raises SamplerError where the population is below 2.
-    """
+    """Return the name and the population of ``nsga2[:POPULATION]``; None: another sampler."""
     match = _NAME.fullmatch(text)
     if match is None:
         return None
@@ -57,8 +54,8 @@ def nsga_maker(name: str, population: int) -> Callable[[int], BaseSampler]:
 def parents_noted(attrs: Mapping[str, Any], renumber: Mapping[int, int]) -> dict[str, Any]:
     """Return those system attributes of a study in memory that name the parents of generations.
 
-    ``renumber``: number of a trial -> its number in what is returned. A note of trials that are not
-    among them is left out: it is made again.
+    ``renumber``: a trial's number -> that in what is returned. Notes of other trials are made
+    again.
     """
     found = {}
     for key, note in attrs.items():

@@ -146,7 +146,7 @@ class SearchStrategy:
 
         ``batch`` has the shapes of a batch, as a step sees them; None if they are unknown.
         """
-        space.learn(hp)
+        space.learn(hp.parameters)
 
     def hp_again(self, number: int, hparams: Mapping[str, Any]) -> HyperParameters:
         """Return the hp of an unfinished trial, as a copy: its model is built once more."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.trial import FrozenTrial
 
 from paceline.study.samplers.told_trials import SeenTrial, ToldTrials
+from paceline.study.samplers.values import share_of
 from paceline.study.trials.trial_codec import NAMED
 
 # Before Optuna 5, TPE reads the constraints in trials only where it is given this function, which
@@ -120,9 +120,5 @@ class _Neighbours:
 def _place(distribution: BaseDistribution, value: Any) -> float:
     """Where a value is in its range, from 0 to 1; the number of a choice."""
     place = distribution.to_internal_repr(value)
-    if not isinstance(distribution, FloatDistribution | IntDistribution):
-        return place
-    low, high = float(distribution.low), float(distribution.high)
-    if distribution.log:
-        low, high, place = math.log(low), math.log(high), math.log(place)
-    return (place - low) / (high - low)
+    is_range = isinstance(distribution, FloatDistribution | IntDistribution)
+    return share_of(distribution, place) if is_range else place

@@ -129,6 +129,14 @@ def value_at(distribution: BaseDistribution, share: float) -> Any:
     raise TypeError(f"unknown distribution {distribution!r}")
 
 
+def share_of(kind: IntDistribution | FloatDistribution, stored: Any) -> float:
+    """Return where a stored value is in its range, from 0 to 1: almost undoes ``value_at``."""
+    low, high, value = float(kind.low), float(kind.high), stored
+    if kind.log:
+        low, high, value = math.log(low), math.log(high), math.log(value)
+    return (value - low) / (high - low)
+
+
 def seeded_bits(seed: int, *stream: int) -> int:
     """Return 32 random bits of one stream of a seed."""
     return int(np.random.SeedSequence(seed, spawn_key=stream).generate_state(1)[0])

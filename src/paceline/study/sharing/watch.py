@@ -239,9 +239,9 @@ class StudyWatch:
     def left(self, theirs: Iterable[FrozenTrial]) -> list[FrozenTrial]:
         """Return those of others' trials that nobody trains; the thread that claims asks for them.
 
-        Either the worker of such a trial is gone, or the trial is this worker's, but the storage's
-        answer to the claim was lost. A waiting trial whose worker died before it chose the values
-        waits again.
+        Either the worker of such a trial is gone, or it is this worker's, but the storage's answer
+        to the claim was lost. A waiting trial whose worker died before it chose the values waits
+        again.
         """
         left = [
             trial
@@ -271,10 +271,7 @@ class StudyWatch:
     # Acting
 
     def take_changes(self) -> tuple[list[TrialChange], list[FrozenTrial]]:
-        """Return what was found since the last call, and the trials of others that have not ended.
-
-        Nothing before all numbers are confirmed.
-        """
+        """Return what was found since the last call, and others' trials that have not ended."""
         if self._held:
             return [], []
         with self._mutex:
@@ -285,8 +282,8 @@ class StudyWatch:
     def began(self, number: int, *, confirmed: bool) -> None:
         """Note that a trial of this search runs.
 
-        ``confirmed``: the storage has it under this number. Where not, nothing of other programs'
-        trials is taken in before ``renumber``.
+        Where it is not ``confirmed`` that the storage has it under this number, nothing of other
+        programs' trials is taken in before ``renumber``.
         """
         with self._mutex:
             self._held |= not confirmed
@@ -329,11 +326,7 @@ class StudyWatch:
         return len(self._waiting) if self.runs_waiting else 0
 
     def take_waiting(self) -> WaitingTrial | None:
-        """Begin to run the first trial that waits, unless another program is quicker.
-
-        Returns the trial, which now runs in the storage. None if none waits, or if the storage does
-        not respond or has not confirmed this search's numbers.
-        """
+        """Begin to run the first trial that waits, unless others are quicker; None: none."""
         while self._waiting and not self._held:
             with self._mutex:
                 number = min(self._waiting)

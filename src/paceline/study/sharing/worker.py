@@ -35,17 +35,10 @@ WORKERS = "workers"
 class Worker:
     """A worker of one study, before, while and after it works.
 
-    Args:
-        folder: Where it may hold a file locked, so that others on this machine know at once that it
-            died; made if need be. None: it holds no file.
-        note: Called with a line of text that users may want to see.
-        every: Seconds between beats; None takes PACELINE_HEARTBEAT_SECONDS, or 5.
-        clock: Returns seconds that only grow.
-        pause: Waits this many seconds.
-        beats: Whether a thread beats from ``join`` to ``leave``; otherwise ``beat`` has to be
-            called.
-
-    Raises UsageError where PACELINE_HEARTBEAT_SECONDS is not a number above 0 and up to 3600.
+    In ``folder``, made if need be, it holds a file locked, so that others on this machine know at
+    once that it died; None: it holds none. ``every`` is seconds between beats; None takes
+    PACELINE_HEARTBEAT_SECONDS, or 5. ``beats``: a thread beats from ``join`` to ``leave``;
+    otherwise ``beat`` has to be called.
     """
 
     def __init__(
@@ -106,19 +99,14 @@ class Worker:
         """Become one of a study's workers; waits until all the others are known.
 
         A worker begins at once where all others have left, or have died on this machine. Otherwise
-        it watches their heartbeats for as long as it takes to tell the living from the dead. Raises
-        StorageError where the storage does not answer.
+        it watches their heartbeats for as long as it takes to tell the living from the dead.
+        ``writer`` is flushed before others are told that they may claim trials, so that they find
+        all that this one has numbered. ``session`` is the token of a worker whose work is to be
+        continued. ``share``: others have trials in the study, so it has to ask the storage for
+        them.
 
-        Args:
-            store: Where the study is.
-            study: The storage's id of it.
-            writer: Has this worker's records. It is flushed before other workers are told that
-                they may claim trials, so that they find all that this one has numbered.
-            session: The token of a worker whose work is to be continued; None for a new search.
-            share: Other workers have trials in the study: it has to ask the storage for them.
-
-        Returns:
-            Whether it has become the worker ``session``: that one was gone, and no other is there.
+        Returns whether it has become the worker ``session``: that one was gone, and no other is
+        there.
         """
         self._writer = writer
         self._lock_file()
@@ -151,10 +139,7 @@ class Worker:
         return back
 
     def beat(self) -> None:
-        """Write one heartbeat, read those of others, and act on what they show.
-
-        Raises StorageError where the storage does not answer.
-        """
+        """Write one heartbeat, read those of others, and act on what they show."""
         beats = self.heartbeats
         beats.beat()
         self._seen_alive = self._clock()
@@ -176,10 +161,7 @@ class Worker:
             beats.set_mode("shared")
 
     def still_mine(self) -> bool:
-        """Whether nobody has declared this worker dead, so that its trials are still its own.
-
-        Raises StorageError where the storage does not answer.
-        """
+        """Whether nobody has declared this worker dead, so that its trials are still its own."""
         if self._heartbeats is None:
             return True
         if self._clock() - self._seen_alive > 2 * self._every:

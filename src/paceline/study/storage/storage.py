@@ -367,10 +367,11 @@ class _Database(StudyStorage):
 
 
 class _QuietOptuna:
-    """Optuna's verbosity while any thread is in a quiet block: the setting is the process's.
+    """Keeps Optuna's log lines off the screen inside of blocks; then the user's level is back.
 
-    The search, the writer of records and the heartbeats enter such blocks, each in a thread of its
-    own. The first to enter notes the user's level, and the last to leave restores it.
+    The setting is the process's. The search, the writer of records and the heartbeats enter blocks,
+    each in a thread of its own, and blocks may be nested. The first to enter notes the user's
+    level, and the last to leave restores it.
     """
 
     def __init__(self) -> None:
@@ -378,33 +379,25 @@ class _QuietOptuna:
         self._entered = 0  # blocks that have not ended
         self._users = self._ours = 0  # levels: before the first block, and inside
 
-    def enter(self) -> None:
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
         with self._lock:
             if self._entered == 0:
                 self._users = optuna.logging.get_verbosity()
                 self._ours = max(self._users, optuna.logging.ERROR)
                 optuna.logging.set_verbosity(self._ours)
             self._entered += 1
-
-    def leave(self) -> None:
-        with self._lock:
-            self._entered -= 1
-            # A level that the user has set meanwhile stays.
-            if self._entered == 0 and optuna.logging.get_verbosity() == self._ours:
-                optuna.logging.set_verbosity(self._users)
-
-
-_quiet_optuna = _QuietOptuna()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._entered -= 1
+                # A level that the user has set meanwhile stays.
+                if self._entered == 0 and optuna.logging.get_verbosity() == self._ours:
+                    optuna.logging.set_verbosity(self._users)
 
 
-@contextlib.contextmanager
-def quiet_optuna() -> Iterator[None]:
-    """Keep Optuna's log lines off the screen inside; afterwards the user's verbosity is back."""
-    _quiet_optuna.enter()
-    try:
-        yield
-    finally:
-        _quiet_optuna.leave()
+quiet_optuna = _QuietOptuna()
 
 
 @contextlib.contextmanager

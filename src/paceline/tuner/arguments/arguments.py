@@ -254,6 +254,13 @@ class SearchArguments:
             preprocessed=loaded.preprocessed,
         )
 
+    def asked(self, hp: HyperParameters, model: Any) -> tuple[int, TrialInputs]:
+        """Epochs and inputs of one trial; all functions of hp were asked, always in this order."""
+        epochs, inputs = self.epochs_for(hp), self.inputs_for(hp, model)
+        if self.callbacks is not None:
+            self.callbacks.ask(hp)
+        return epochs, inputs
+
     def _batch_size_of(self, loaded: LoadedData, hp: HyperParameters) -> int:
         """The batch size that ``fit`` would be given, which may be above the examples there are."""
         data = loaded.data

@@ -43,7 +43,7 @@ class _CountLimit:
     def __str__(self) -> str:
         return f"{self.name} {self.operator} {self.limit:,}"
 
-    def amount(self, model: Any) -> tuple[float, str]:
+    def amount(self, model: Any, hparams: Mapping[str, Any]) -> tuple[float, str]:
         """By how much a model violates the bound, at most 0 where it does not; and how."""
         count = _COUNTS[self.name](model)
         # Counts are integers: one below 10 is at most 9, one below 9.5 as well.
@@ -142,10 +142,7 @@ class Constraints:
         amounts: dict[str, float] = {}
         said = []
         for name, each in self._all.items():
-            if isinstance(each, _CountLimit):
-                amount, text = each.amount(model)
-            else:
-                amount, text = each.amount(model, hparams)
+            amount, text = each.amount(model, hparams)
             amounts[name] = min(max(float(amount), -_MOST), _MOST)
             if amount > 0:
                 said.append(text)

@@ -52,6 +52,7 @@ def study_meta(
 ) -> dict[str, Any]:
     """What a study remembers beside its trials, as JSON values; ``batch`` has shapes."""
     origin = config.origin
+    reasons = {"pruner_reason": config.pruner_reason, "sampler_reason": config.sampler_reason}
     return {
         **_objectives(objective),
         **_decisive(config),
@@ -63,6 +64,7 @@ def study_meta(
         "compiled_with": compiled_with(),
         "run": how_started(None if origin is None else origin.get("file")),
         **({"origin": origin} if origin else {}),
+        **{name: why for name, why in reasons.items() if why is not None},
     }
 
 

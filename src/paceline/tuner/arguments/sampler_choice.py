@@ -77,7 +77,7 @@ def _choice(
     while True:
         so_far = replace(outline, parameters=shown.values(), conditional=conditional)
         choice = choose_sampler(so_far)
-        if not choice.needs_all or not looks:
+        if choice.sampler == "tpe" or not looks:  # which no further hyperparameter changes
             return choice
         hp, built = HyperParameters(looks.popleft()), False
         with suppress(Exception):  # a trial that fails will say why

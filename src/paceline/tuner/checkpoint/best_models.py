@@ -19,7 +19,6 @@ from paceline.study.sharing.worker import WORKERS
 from paceline.study.storage import schema
 from paceline.study.storage.folder import BEST as FOLDER
 from paceline.study.study import Study
-from paceline.study.trials.table import rank
 from paceline.study.trials.trial import UNDER_WAY, Trial
 from paceline.tuner.checkpoint.trial_variables import (
     BestTrialArrays,
@@ -62,10 +61,6 @@ class BestModels(BestTrialArrays):
         super().__init__(folder, keep, direction, study)
         self._front = front
         self._open: dict[int, HeldTrial] = {}
-
-    def _place(self, number: int, value: float) -> tuple[float, int]:
-        """As in the base; of equal trials the earlier one, as the study does."""
-        return rank(value, self._direction), number
 
     def expect(self, trials: Iterable[Trial]) -> None:
         """As in the base; ``trials`` are those of the study that may be the best."""

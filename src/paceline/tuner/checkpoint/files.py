@@ -125,11 +125,6 @@ class CheckpointManager:
     _noted: bool = field(init=False, default=False)
     _shared: list[_SharedFile] = field(init=False, default_factory=list)
 
-    @property
-    def idle(self) -> bool:
-        """Whether no checkpoint is being written."""
-        return self._writing is None or self._writing.done()
-
     def save(self, snapshot: Snapshot[dict[str, Any]]) -> None:
         """Writes a snapshot in a thread of its own; waits for the snapshot before it."""
         self.flush()

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -73,11 +72,13 @@ class SavedTrial(Struct):
     study: str = ""
 
 
-class BestTrialArrays(ABC):
+class BestTrialArrays:
     """Keeps arrays of the k best trials that have ended; ``keep`` is k.
 
     ``study`` returns the study's id: another study may have left its files in ``folder``.
     """
+
+    _order = 1  # of equal trials, the earlier one comes first, as in the study; -1: the later one
 
     def __init__(
         self, folder: Path, keep: int, direction: Any, study: Callable[[], str] = str
@@ -91,9 +92,9 @@ class BestTrialArrays(ABC):
         values = {trial.number: trial.value for trial in trials}
         self._ended = {n: h for n, h in self._ended.items() if is_of(h.value, values.get(n))}
 
-    @abstractmethod
     def _place(self, number: int, value: float) -> tuple[float, int]:
         """Sorts trials, the best first."""
+        return rank(value, self._direction), self._order * number
 
     def _is_among_best(self, number: int, value: float) -> bool:
         place = self._place(number, value)
@@ -139,16 +140,14 @@ class BestTrialArrays(ABC):
 class LastVariables(BestTrialArrays):
     """Keeps the variables of the k best complete trials after their last epochs."""
 
+    _order = -1  # the later one may continue the earlier
+
     def __init__(
         self, folder: Path, keep: int, direction: Any, study: Callable[[], str] = str
     ) -> None:
         super().__init__(folder, keep, direction, study)
         # Trials that this search is to train longer: their files stay until it has.
         self.awaited: set[int] = set()
-
-    def _place(self, number: int, value: float) -> tuple[float, int]:
-        """As in the base; of equal trials the later one, which may continue the earlier."""
-        return rank(value, self._direction), -number
 
     def _best_of(self, trials: Mapping[int, HeldTrial]) -> dict[int, HeldTrial]:
         return super()._best_of(trials) | {n: trials[n] for n in self.awaited if n in trials}

@@ -141,8 +141,11 @@ def first_preprocessing(
             raise BuildError(f"build(hp) rejects what it is given: {error}") from error
         raise
     except Exception as error:  # the user's code may raise anything
-        text = f"build(hp) failed: {type(error).__name__}: {error}"
-        raise BuildError(with_keras_3(text)) from error
+        raise _build_error(error) from error
+
+
+def _build_error(error: Exception) -> BuildError:
+    return BuildError(with_keras_3(f"build(hp) failed: {type(error).__name__}: {error}"))
 
 
 def probe(
@@ -354,8 +357,7 @@ def _first_model(
                 break  # it failed before its first hyperparameter: other values change nothing
     if error is None:
         raise ConstraintError(rejections_text([*map(str, rejected)], over=False)) from rejected[-1]
-    text = f"build(hp) failed: {type(error).__name__}: {error}"
-    raise BuildError(with_keras_3(text)) from error
+    raise _build_error(error) from error
 
 
 def _random_chooser(rng: np.random.Generator) -> Callable[[Any], Any]:

@@ -93,11 +93,7 @@ class TrialJobFactory:
 
         hp = HyperParameters(values=dict(hparams))
         model = self.builder(hp, spec.seed)
-        # Functions of hp declare hyperparameters, in the order in which the search asks them.
-        arguments.epochs_for(hp)
-        inputs = arguments.inputs_for(hp, model)
-        if arguments.callbacks is not None:
-            arguments.callbacks.ask(hp)
+        _, inputs = arguments.asked(hp, model)
         built = BuiltTrial(model, spec.epochs, inputs, tuple(hp.parameters.values()))
         widths = other_models(
             partial(build, seed=spec.seed),

@@ -269,10 +269,7 @@ class TrialLauncher:
             if session is None or not self._may_train_there(error):
                 raise
             model, why_fit = None, session.build(hp, proposal.seed, error)
-        epochs = self._arguments.epochs_for(hp)
-        inputs = self._arguments.inputs_for(hp, model)
-        if self._arguments.callbacks is not None:
-            self._arguments.callbacks.ask(hp)
+        epochs, inputs = self._arguments.asked(hp, model)
         if model is None:
             parameters = tuple(hp.parameters.values())
             return BuiltTrial(None, epochs, inputs, parameters, why_fit=why_fit)

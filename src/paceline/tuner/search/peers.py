@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from paceline.errors import StorageError
 from paceline.study.sharing.peers import PeerChanges
@@ -16,8 +16,13 @@ from paceline.study.trials.trial import Trial
 from paceline.tuner.search.context import SearchContext
 from paceline.tuner.search.events import TrialEvents
 
-if TYPE_CHECKING:
-    from paceline.tuner.search.launcher import TrialLauncher
+
+class TrialAdopter(Protocol):
+    """What can train trials on that another worker has left: the launcher."""
+
+    def adopt(self, number: int) -> int:
+        """Begins such a trial; returns the epoch after which it continues."""
+        ...
 
 
 class PeerWatcher:
@@ -32,7 +37,7 @@ class PeerWatcher:
     def __init__(
         self,
         context: SearchContext,
-        launcher: TrialLauncher,
+        launcher: TrialAdopter,
         events: TrialEvents,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:

@@ -72,6 +72,7 @@ class ProgressReporter:
         """The search at this moment."""
         now, trials = time.perf_counter(), self._trials
         best, packs = self._study.trials.best, self._packs
+        workers = () if packs is None else packs.workers
         timed = self._timed_rounds
         self._recent.append((now, trials.trial_epochs))
         rate, pace = self._rate(now), self._pace(now)
@@ -109,7 +110,7 @@ class ProgressReporter:
             compiles=(0, 0) if packs is None else packs.compiles,
             others=self._objectives[1:],
             n_front=self._front(),
-            workers=self._worker_rows(),
+            workers=tuple(WorkerRow(w.host, w.device, w.jobs, w.slots, w.rate) for w in workers),
             round_epochs=trials.trial_epochs if timed is None else timed.slot_epochs[1],
             trial_seconds=trials.trial_seconds,
         )
@@ -160,10 +161,6 @@ class ProgressReporter:
             html.thin(trial.history.get(self._objective, ())),
             tuple(trial.values),
         )
-
-    def _worker_rows(self) -> tuple[WorkerRow, ...]:
-        workers = () if self._packs is None else self._packs.workers
-        return tuple(WorkerRow(w.host, w.device, w.jobs, w.slots, w.rate) for w in workers)
 
     @property
     def _timed_rounds(self) -> ExecutorTimings | None:

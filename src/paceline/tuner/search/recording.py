@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import secrets
 import time
 from collections import deque
@@ -61,11 +60,8 @@ class TimelineFile:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             # In one piece, without a buffer: a process that is killed leaves at most one cut line.
-            opened = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-            try:
-                os.write(opened, data)
-            finally:
-                os.close(opened)
+            with self._path.open("ab", buffering=0) as file:
+                file.write(data)
         except OSError as error:
             self.error = error.strerror or str(error)
 

@@ -161,7 +161,7 @@ class SearchRun:
                 "ignored the checkpoint of this study, because the storage holds other trials. "
                 "Unfinished trials are tried again"
             )
-        if (n_again := study.updates.n_again) and resumable and not self._policy.any:
+        if (n_again := len(study.updates.left_running)) and resumable and not self._policy.any:
             self._note(
                 f"no checkpoint in {as_shown(config.folder / 'checkpoints')}, so {n_again} "
                 "unfinished trials restart as new trials. Finished trials are kept. (Processes "
@@ -208,10 +208,6 @@ class SearchRun:
             meta["build"] = before.get("build") or provenance.code(config.builder.code_digest)
             meta["outlook"] = asdict(self._outlook)
             meta["eras"] = provenance.eras(before, self._arguments, len(study.trials))
-            if config.pruner_reason is not None:
-                meta["pruner_reason"] = config.pruner_reason
-            if config.sampler_reason is not None:
-                meta["sampler_reason"] = config.sampler_reason
             study.persist(meta)
             self._guard.begin(self._arguments.n_trials)
             self.models.forget_failed()

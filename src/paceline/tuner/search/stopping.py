@@ -31,13 +31,29 @@ class StoppingRules:
 
     def check(self, epochs: Any, initial_epoch: Any = 0, continue_best: int | None = None) -> None:
         """Refuses rules that cannot work with other arguments of ``search``."""
-        if self.max_total_epochs is None:
+        total, first = self.max_total_epochs, initial_epoch
+        if total is None:
             return
-        _check_total(self.max_total_epochs, epochs, initial_epoch)
+        for name, value in (("epochs", epochs), ("initial_epoch", first)):
+            # A trial would have to be built to know whether it fits. One that does not would be
+            # drawn again when the search continues, from other results, so another might begin.
+            if callable(value):
+                raise UsageError(
+                    f"max_total_epochs={total:,} needs {name} as a number, got a function of hp. "
+                    "Pass a number, or use n_trials or timeout instead of max_total_epochs."
+                )
+        if total < epochs - first:
+            of = f"epochs, {epochs}"
+            if first:
+                of = f"the {epochs - first} epochs of a trial, {epochs} less initial_epoch, {first}"
+            raise UsageError(
+                f"max_total_epochs: {total} is below {of}, so no trial fits. Raise it, or lower "
+                "epochs."
+            )
         if continue_best:  # a trial whose last variables are not kept trains from its first epoch
             raise UsageError(
                 f"continue_best: the best {continue_best} may train their first epochs again, "
-                f"which max_total_epochs ({self.max_total_epochs:,}) cannot bound. Leave it out "
+                f"which max_total_epochs ({total:,}) cannot bound. Leave it out "
                 "(on the command line --max-total-epochs none), and use timeout."
             )
 
@@ -57,27 +73,6 @@ def check_target(value: Any, name: str) -> float:
     if not is_number or not math.isfinite(value):
         raise UsageError(f"{name} must be a value of the objective, such as 0.98, got {value!r}.")
     return float(value)
-
-
-def _check_total(total: int, epochs: Any, first: Any) -> None:
-    """Refuses a total of epochs that no trial fits into, or of which nobody knows what does."""
-    for name, value in (("epochs", epochs), ("initial_epoch", first)):
-        # A trial would have to be built to know whether it fits. One that does not would be drawn
-        # again when the search continues, from other results, so another one might begin.
-        if callable(value):
-            raise UsageError(
-                f"max_total_epochs={total:,} needs {name} as a number, got a function of hp. Pass "
-                "a number, or use n_trials or timeout instead of max_total_epochs."
-            )
-    if total >= epochs - first:
-        return
-    of_trial = f"epochs, {epochs}"
-    if first:
-        of_trial = f"the {epochs - first} epochs of a trial, {epochs} less initial_epoch, {first}"
-    raise UsageError(
-        f"max_total_epochs: {total} is below {of_trial}, so no trial fits. Raise it, or lower "
-        "epochs."
-    )
 
 
 @dataclass(frozen=True)

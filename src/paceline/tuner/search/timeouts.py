@@ -30,6 +30,7 @@ from typing import Any, TypeVar
 from paceline.errors import PacelineError, TrialHangError, TrialTimeoutError, UsageError
 from paceline.executor.base import PackTimeout
 from paceline.program.files import write_atomically
+from paceline.study.storage.schema import UNREADABLE
 from paceline.study.study import Study
 from paceline.study.trials.trial_codec import plain
 
@@ -187,15 +188,7 @@ class StuckTrials:
             held = json.loads(path.read_text())
             self._trials = {int(n): (dict(h), str(text)) for n, (h, text) in held["trials"].items()}
             self.suspects = {int(n): int(epoch) for n, epoch in held["suspects"].items()}
-        except (
-            OSError,
-            ArithmeticError,
-            AttributeError,
-            KeyError,
-            RecursionError,
-            TypeError,
-            ValueError,
-        ):
+        except (OSError, ArithmeticError, AttributeError, LookupError, TypeError, *UNREADABLE):
             pass  # there is no file, or another program has written it
 
     def add(self, number: int, hparams: Mapping[str, Any], text: str) -> None:
