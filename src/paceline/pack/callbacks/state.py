@@ -28,8 +28,8 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
-from paceline.pack.callbacks.model_variables import variables_of
 from paceline.program import keras_private
+from paceline.program.initial_weights import all_variables
 
 #: Functions that Keras' callbacks hold; by name, since a file must not be able to name any other.
 _FUNCTIONS = {"less": keras.ops.less, "greater": keras.ops.greater}
@@ -310,7 +310,7 @@ def _variables(callback: Any, value: Any) -> list[Any]:
     model = callback.model
     if model is None:
         return found
-    known = {id(variable) for variable in variables_of(model)}
+    known = {id(variable) for variable in all_variables(model)}
     return [variable for variable in found if id(variable) not in known]
 
 
