@@ -19,7 +19,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import jax
@@ -76,7 +76,8 @@ class Workload:
     chunk_bytes: float | None = None
     steps_per_epoch: int | None = None  # batches of an epoch; None: all batches of the data
     by_batch: bool = False  # whether the logs of each batch are asked for
-    class_weight: np.ndarray | None = None  # float[classes]; None: all classes weigh the same
+    # float[classes]; None: all classes weigh the same. Arrays have no truth value when compared.
+    class_weight: np.ndarray | None = field(default=None, compare=False)
 
     @property
     def batch(self) -> Any:
