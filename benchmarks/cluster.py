@@ -75,7 +75,7 @@ class Machine:
                 break
         packs: list[Any] = [("p", "vectorized", list(self._slots))]
         counts = {"compiled": 1, "from_cache": 0}
-        look = HostState(counts, 0.0, (1, 1), packs, [], {"vectorized"}, SLOTS)
+        look = HostState(counts, (1, 1), packs, [], {"vectorized"}, SLOTS)
         done = RoundAnswer(answer.reports, host=look)
         Machine.spent += time.process_time() - began
         return done

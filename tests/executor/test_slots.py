@@ -341,7 +341,7 @@ def test_epochs_left_count_the_trials_to_come() -> None:
     found.expected = 5
     found.expect_members(1)
     assert found.unasked == 2, "five to come, of which two wait and one is being taken in"
-    assert found.epochs_left(made) == 5 + 7 + 2 * 9
+    assert found.epochs_left(made.trials) == 5 + 7 + 2 * 9
 
 
 def test_as_many_are_got_ready_as_slots_become_free_in_an_epoch() -> None:

@@ -107,14 +107,14 @@ def test_a_script_that_meets_one_ends(child_environment, fresh_folder) -> None:
         HANGS + "import paceline\n"
         "x, y = toys.data()\n"
         "tuner = paceline.Tuner(build, sampler='grid', parallel_trials=1, plan='vectorized')\n"
-        "from paceline.executor.training.rounds import EpochRound\n"
-        "check = EpochRound.check_hung\n"
-        "def later(self, limit):\n"  # the clock runs on where trial 2 trains
-        "    for pack in self.packs:\n"
+        "from paceline.executor.training import rounds\n"
+        "check = rounds.check_hung\n"
+        "def later(packs, limit):\n"  # the clock runs on where trial 2 trains
+        "    for pack in packs:\n"
         "        if pack.began and any(rider.number == 2 for rider in pack.live):\n"
         "            pack.began -= 100.0\n"
-        "    check(self, limit)\n"
-        "EpochRound.check_hung = later\n"
+        "    check(packs, limit)\n"
+        "rounds.check_hung = later\n"
         "tuner.search(x, y, validation_split=0.2, epochs=1, n_trials=4, trial_timeout=60.0)\n"
     )
 

@@ -350,10 +350,6 @@ class LocalExecutor(PackExecutor[LocalGroup]):
         cached = sum(all(e.from_cache for e in role) for role in roles)
         return {"compiled": len(roles) - cached, "from_cache": cached}
 
-    def compile_seconds(self) -> float:
-        """Seconds spent lowering and compiling, in all threads together."""
-        return sum(e.seconds for role in self._planner.compiled_roles() for e in role)
-
     @property
     def compiles(self) -> tuple[int, int]:
         """Number of programs that are compiled, and of all that were asked for."""

@@ -347,6 +347,7 @@ def workload_of(
         chunk_bytes,
         setting.steps_per_epoch,
         by_batch,
+        setting.class_weight,
     )
     if setting.validation is None:
         return work
@@ -379,56 +380,51 @@ def stock_structure(
     as one that begins with ``keras.Input`` does. ``fold`` is as of ``SearchData``.
     """
     if not model.built:
-        _make_variables(model, workload_of(setting, fold, None), setting.class_weight)
+        keras_private.symbolic_build(model, workload_of(setting, fold, None).batch)
     # Class weights are constants that no object of the model holds.
     return structure_of(model) if setting.class_weight is None else None
 
 
-def with_variables(widths: SiblingModelBuilder, work: Workload, table: Any) -> SiblingModelBuilder:
+def with_variables(widths: SiblingModelBuilder, work: Workload) -> SiblingModelBuilder:
     """Builds models that have their variables, also where they learn their inputs from the data."""
 
     def build(values: Mapping[str, Any]) -> Any:
         model = widths.build(values)
         if not model.built:
-            _make_variables(model, work, table)
+            keras_private.symbolic_build(model, work.batch)
         return model
 
     return replace(widths, build=build)
 
 
-def _make_variables(model: Any, work: Workload, table: Any) -> None:
-    batch = work.train.batch_shapes(work.batch_size)
-    keras_private.symbolic_build(model, trace.weighed_shapes(batch, table))
-
-
 def traced_model(
-    model: Any, work: Workload, table: Any, structure: ModelStructure | None
+    model: Any, work: Workload, structure: ModelStructure | None
 ) -> tuple[TracedModel, list[Any] | None]:
     """A model's steps on full batches, and from what its optimizer starts."""
-    batch = work.train.batch_shapes(work.batch_size)
-    state, start = trace.optimizer_start(model, trace.weighed_shapes(batch, table))
+    state, start = trace.optimizer_start(model, work.batch)
     if work.train.wide or getattr(work.validation, "wide", None):
         sizes = work.batch_size, work.validation_batch_size
-        check_casts(model, work.train, sizes[0], work.validation, sizes[1], table)
+        check_casts(model, work.train, sizes[0], work.validation, sizes[1], work.class_weight)
     shapes = work.train.step_shapes(work.batch_size)
-    steps = [trace.trace_train(model, state, shapes, table)]
+    steps = [trace.trace_train(model, state, shapes, work.class_weight)]
     if work.validation is not None:
         shapes = work.validation.step_shapes(work.validation_batch_size)
         steps.append(trace.trace_test(model, state, shapes))
     return TracedModel(state, steps, structure), start
 
 
-def traced_sizes(model: Any, work: Workload, table: Any) -> tuple[TracedModel, Tails]:
+def traced_sizes(model: Any, work: Workload) -> tuple[TracedModel, Tails]:
     """A model's steps on full and on smaller batches."""
-    traced, _ = traced_model(model, work, table, structure_of(model))
-    return traced, tails_of(model, traced.state, work, table)
+    traced, _ = traced_model(model, work, structure_of(model))
+    return traced, tails_of(model, traced.state, work)
 
 
-def tails_of(model: Any, state: State, work: Workload, table: Any) -> Tails:
+def tails_of(model: Any, state: State, work: Workload) -> Tails:
     """The steps on the last, smaller batch."""
     tails: list[Step | None] = [None]
     if work.rest:
-        tails = [trace.trace_train(model, state, work.train.step_shapes(work.rest), table)]
+        shapes = work.train.step_shapes(work.rest)
+        tails = [trace.trace_train(model, state, shapes, work.class_weight)]
     if work.validation is not None:
         rest = work.validation_rest
         shapes = work.validation.step_shapes(rest) if rest else None
@@ -444,12 +440,11 @@ class SmallerBatchSteps:
         self._traced: dict[Any, tuple[Sequence[Step], Tails]] = {}
 
     def tails(
-        self, model: Any, traced: TracedModel, work: Workload, table: Any, kind: tuple[Any, ...]
+        self, model: Any, traced: TracedModel, work: Workload, kind: tuple[Any, ...]
     ) -> Tails:
         """The steps on the last, smaller batch.
 
-        ``traced`` holds the steps on the full batches. ``table`` has the weights of the classes;
-        None: all weigh the same. ``kind`` is from ``kind_of``.
+        ``traced`` holds the steps on the full batches; ``kind`` is from ``kind_of``.
         """
         structure, full = traced.structure, traced.steps
         key, rests = None, (work.rest, work.validation_rest)
@@ -460,7 +455,7 @@ class SmallerBatchSteps:
             key = (structure.skeleton, kind, rests, *counts)
         if key in self._traced and (found := _tails_like(*self._traced[key], full)) is not None:
             return found
-        tails = tails_of(model, traced.state, work, table)
+        tails = tails_of(model, traced.state, work)
         if key is not None:
             self._traced.setdefault(key, (full, tails))
         return tails

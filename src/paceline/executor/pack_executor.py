@@ -302,9 +302,9 @@ class PackExecutor(ABC, Generic[G]):
     def _steps_made(self) -> dict[str, int]:
         """``compiled`` and ``from_cache`` of ``program_counts``."""
 
-    @abstractmethod
     def compile_seconds(self) -> float:
         """Seconds spent lowering and compiling, of all threads and machines together."""
+        return sum(step.ended - step.began for step in self.compiled_steps().values())
 
     @abstractmethod
     def slots_now(self) -> list[tuple[str, str, list[int | None]]]:

@@ -113,9 +113,6 @@ class MeshLayout:
         """The mesh axis of ``vmap`` over slots in a program that splits batches; else None."""
         return TRIAL if self.data > 1 else None
 
-    def __str__(self) -> str:
-        return f"{self.trial} x {self.data}"
-
 
 def check_mesh(mesh: Any) -> tuple[int, int | None] | None:
     """The user's mesh: the number of devices over trials, and over a batch (None: not said).

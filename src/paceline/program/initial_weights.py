@@ -189,7 +189,7 @@ def values_kept(model: Any) -> Iterator[None]:
     Variables that are made within the block are not put back.
     """
     # Copies: ``fit`` gives the arrays of variables away to its steps.
-    before = [(v, np.array(keras.ops.convert_to_numpy(v))) for v in _variables_of(model)]
+    before = [(v, np.array(keras.ops.convert_to_numpy(v))) for v in all_variables(model)]
     try:
         yield
     finally:
@@ -197,10 +197,10 @@ def values_kept(model: Any) -> Iterator[None]:
             variable.assign(value)
 
 
-def _variables_of(model: Any) -> list[Any]:
-    found = [*model.variables, *model.metrics_variables]
-    if model.optimizer is not None:
-        found += model.optimizer.variables
+def all_variables(model: Any) -> list[Any]:
+    """All variables of a model, its metrics and its optimizer, each once."""
+    of_optimizer = getattr(model.optimizer, "variables", [])  # a model may be compiled without
+    found = [*model.variables, *model.metrics_variables, *of_optimizer]
     return list({id(variable): variable for variable in found}.values())
 
 
@@ -261,7 +261,7 @@ def shared_variables(model: Any) -> list[Any]:
     Only a model that ``noted_build`` returned shares any.
     """
     number = _built.get(model, 0)
-    return [v for v in _variables_of(model) if _is_older(v, number)]
+    return [v for v in all_variables(model) if _is_older(v, number)]
 
 
 def is_of_build(variable: Any) -> bool:

@@ -69,7 +69,7 @@ class FakeHost:
         if order.want_states:
             answer.states.update({n: self.state(n) for n in self.slots if self.slots[n][1]})
         look = HostState(
-            {"compiled": 1, "from_cache": 0}, 0.0, (1, 1), [("p", "vectorized", [*self.slots])], {},
+            {"compiled": 1, "from_cache": 0}, (1, 1), [("p", "vectorized", [*self.slots])], {},
             {"vectorized"}, SLOTS,
         )  # fmt: skip
         return RoundAnswer(answer.reports, answer.failed, answer.taken, answer.states, host=look)

@@ -148,7 +148,6 @@ class HostedExecutor(LocalExecutor):
         """The executor as people see it."""
         return HostState(
             self.program_counts(),
-            self.compile_seconds(),
             self.compiles,
             self.slots_now(),
             self.compiled_steps(),

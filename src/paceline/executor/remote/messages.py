@@ -157,7 +157,6 @@ class HostState:
     """
 
     counts: dict[str, int]  # ``program_counts``
-    compile_seconds: float
     compiles: tuple[int, int]
     slots_now: list[tuple[str, str, list[int | None]]]
     steps: dict[int, StepCompiled]  # ``compiled_steps``

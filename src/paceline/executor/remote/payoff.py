@@ -33,9 +33,7 @@ class ClusterPayoff:
             return
         self._looked = True
         seconds, trained = (sum(each) for each in zip(*self.timings.rounds, strict=True))
-        trials = [trial for group in groups for trial in group.trials]
-        left = sum(trial.epochs - trial.epoch for trial in trials)
-        left += self.demand.unasked * max((trial.epochs for trial in trials), default=0)
+        left = self.demand.epochs_left([trial for group in groups for trial in group.trials])
         alone = (left + trained) * seconds / max(1, trained)
         if alone / n_workers < PAYS:
             self.tell(

@@ -88,10 +88,6 @@ class RemoteTimings:
             total.update({name: look.counts[name] for name in ("compiled", "from_cache")})
         return dict(total)
 
-    def compile_seconds(self) -> float:
-        """Seconds spent lowering and compiling, on all machines together."""
-        return sum(look.compile_seconds for look in self._looks.values())
-
     @property
     def compiles(self) -> tuple[int, int]:
         """Number of programs that are compiled, and of all that were asked for."""

@@ -23,8 +23,8 @@ from paceline.program.padding.widths import (
     FamilyStep,
     PaddedLayout,
     PaddedStep,
+    extents_like,
     mask_of,
-    padded_layout_like,
     padded_layout_of,
 )
 from paceline.program.trace import State, Step
@@ -151,9 +151,9 @@ class Family:
         *parts, metrics = [[leaf.shape for leaf in part] for part in state.lists()]
         if any(axis.padded for each in axes[sum(map(len, parts)) :] for axis in each):
             raise NotPaddable("a metric's variables have a width")
-        padded_layout = padded_layout_like(
-            state, self.layout.state, axes, self.layout.places[variant]
-        )
+        places = self.layout.places[variant]
+        extents = extents_like([shape for part in (*parts, metrics) for shape in part], axes)
+        padded_layout = padded_layout_of(state, self.layout.state, axes, places, extents)
         trainable, non_trainable, optimizer = parts
         fixed = [*trainable, *non_trainable]
         shapes = [*fixed, *optimizer, *metrics], [*fixed, *metrics]  # in training and validation
@@ -164,8 +164,8 @@ class Family:
             self._common(variant, member.other), found, constants, strict=True
         ):
             first = full.canonical.constants[: self._n_flags]
-            extents = [Constant(value, jv.aval_of(value)) for value in widths]
-            canonical = replace(full.canonical, constants=(*first, *extents, *rest))
+            own_widths = [Constant(value, jv.aval_of(value)) for value in widths]
+            canonical = replace(full.canonical, constants=(*first, *own_widths, *rest))
             steps.append(FullAndSmallerSteps(replace(full, canonical=canonical), None))
         return TrialInFamily(variant, steps, padded_layout, self.layout.state), state
 

@@ -305,8 +305,7 @@ class TrialGrouper(Generic[G]):
             like = group.state if padded_layout is None else padded_layout.own
             state = trace.quick_state(job.model, like, group.metrics, start)
         if state is None:
-            shapes = group.work.train.batch_shapes(group.work.batch_size)
-            state = trace.build_state(job.model, shapes)
+            state = trace.build_state(job.model, group.work.batch)
         return self._queue(key, job, state, steps, padded_layout)
 
     def _queue_untraced(
@@ -320,7 +319,7 @@ class TrialGrouper(Generic[G]):
 
         def own(metrics: list[Any]) -> State:
             state = trace.quick_state(model, None, metrics) if model.built else None
-            return state or trace.build_state(model, work.train.batch_shapes(work.batch_size))
+            return state or trace.build_state(model, work.batch)
 
         found = self.families.foresee(kind, structure, job.widths, own)
         group = None if found is None else self._by_key.get(key_of(found[0].full, kind))
@@ -419,20 +418,20 @@ class TrialGrouper(Generic[G]):
         validation steps, and its state. The last value says how its group's program trains it, if
         not as traced.
         """
-        work, table = self._work(setting), setting.class_weight
-        traced, start = traced_model(model, work, table, structure)
+        work = self._work(setting)
+        traced, start = traced_model(model, work, structure)
         if structure is not None:
             starts, name = self._optimizer_starts, structure.structure
             # Once building an optimizer has added something else than zeros, it stays None.
             if starts.setdefault(name, start) is not None:
                 starts[name] = start
         kind, in_family = kind_of(work, setting), None
-        tails = cache(partial(self._smaller.tails, model, traced, work, table, kind))
+        tails = cache(partial(self._smaller.tails, model, traced, work, kind))
         # A family's validation step has no place for variables of the optimizer.
         if widths is not None and not traced.steps[-1].reads_optimizer:
             self.families = self.families or WidthFamilies(self.notes, self.sharing)
-            widths = with_variables(widths, work, table)
-            sizes = partial(traced_sizes, work=work, table=table)
+            widths = with_variables(widths, work)
+            sizes = partial(traced_sizes, work=work)
             in_family = self.families.admit(traced, widths, kind, work.steps, sizes, tails)
         steps = traced.steps if in_family is None else in_family.full
         key = key_of(steps, kind)

@@ -17,7 +17,7 @@ from paceline.executor.sharing.grouping import LocalGroup, TrialGrouper
 from paceline.executor.state.paused import PausedStates
 from paceline.executor.state.snapshot import Arrays, state_like
 from paceline.program.initial_weights import as_built
-from paceline.program.trace import State, build_state, weighed_shapes
+from paceline.program.trace import State, build_state
 
 #: Given a trial's own first variables and those of a paused one, returns those to begin with.
 Compose = Callable[[State, State], State]
@@ -65,9 +65,7 @@ class TrialCopies:
         with as_built(model):
             # By itself, since a formula would name the program that trials like it share.
             group = self._grouper.by_itself(model, setting)
-            work = group.work
-            batch = weighed_shapes(work.train.batch_shapes(work.batch_size), setting.class_weight)
-            return group, build_state(model, batch)
+            return group, build_state(model, group.work.batch)
 
     def group_of(
         self, model: Any, setting: TrialInputs, widths: SiblingModelBuilder | None = None

@@ -169,14 +169,12 @@ class Planner:
         # Whether the user leaves the number of slots to the planner.
         self.chooses_slots = isinstance(options.slots, str)
         self._most = options.most
-        if not isinstance(options.slots, str):
-            self._pack_slots = int(options.slots)
-            if self._most is not None:
-                self._pack_slots = min(self._pack_slots, self._most)
-        elif self._most is not None:
-            self._pack_slots = min(AUTO_SLOTS.get(self._platform, 32), self._most)
-        else:
-            self._pack_slots = AUTO_SLOTS.get(self._platform, 32) * len(self.devices)
+        auto = AUTO_SLOTS.get(self._platform, 32)
+        self._pack_slots = auto if isinstance(options.slots, str) else int(options.slots)
+        if self._most is not None:
+            self._pack_slots = min(self._pack_slots, self._most)
+        elif self.chooses_slots:
+            self._pack_slots *= len(self.devices)
             if self._platform == "cpu" and len(self.devices) == 1:
                 self.packs_at_once = max(1, min(_MOST_PACKS, options.cores or cores()))
         self.programs: list[CompiledPlan] = []  # all that were asked for

@@ -35,8 +35,7 @@ class EpochRound:
     """
 
     def __init__(self, packs: Sequence[tuple[LocalGroup, Pack]], threads: PackThreads) -> None:
-        self._groups = [group for group, _ in packs]
-        self.packs = [pack for _, pack in packs]
+        self._pairs, self.packs = packs, [pack for _, pack in packs]
         self._disturbed = False
         # ``wall``: seconds on the clock that the round took; 0.0 until it has ended.
         self._began, self.wall = time.perf_counter(), 0.0
@@ -59,15 +58,11 @@ class EpochRound:
             else:
                 wait(self._epochs, timeout=PAUSE)
             if limit is not None:
-                self.check_hung(limit)
+                epochs = zip(self.packs, self._epochs, strict=True)
+                check_hung([pack for pack, epoch in epochs if not epoch.done()], limit)
         while lockstep and meanwhile():
             self._disturbed = True
         self.wall = time.perf_counter() - self._began
-
-    def check_hung(self, limit: float) -> None:
-        """Raises PackTimeout if packs have trained longer than ``limit`` seconds."""
-        epochs = zip(self.packs, self._epochs, strict=True)
-        check_hung([pack for pack, epoch in epochs if not epoch.done()], limit)
 
     @property
     def trained(self) -> list[PackEpoch]:
@@ -77,11 +72,8 @@ class EpochRound:
     @property
     def outcomes(self) -> list[tuple[LocalGroup, Pack, PackEpoch | BaseException]]:
         """Each pack with its group and with its epoch, or with the error that its epoch raised."""
-        outcomes = []
-        for group, pack, epoch in zip(self._groups, self.packs, self._epochs, strict=True):
-            error = epoch.exception()
-            outcomes.append((group, pack, epoch.result() if error is None else error))
-        return outcomes
+        found = [epoch.exception() or epoch.result() for epoch in self._epochs]
+        return [(*pair, epoch) for pair, epoch in zip(self._pairs, found, strict=True)]
 
     def n_full(self, packs_at_once: int) -> int:
         """Number of trials that trained if the round shows how fast a full device is; else 0.
@@ -206,7 +198,7 @@ class PackRounds(PackTrainer):
         if group.plan_choice is not None and n_trials:
             candidate = Candidate(program.plan, program.n_slots)
             group.plan_choice.note(candidate, n_trials, seconds)
-        left, expected = self.demand.epochs_left(group), self.demand.expected
+        left, expected = self.demand.epochs_left(group.trials), self.demand.expected
         self.planner.reconsider(group, left, expected)
         if self.demand.all_asked and not group.queue and not self.paused.of(group):
             self.planner.shrink(group, seconds)

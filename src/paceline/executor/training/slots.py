@@ -8,7 +8,7 @@ slots.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -303,11 +303,6 @@ class TrialDemand:
         return self.by_time and not any(group.is_settled for group in self.grouper.groups)
 
     @property
-    def packs_at_once(self) -> int:
-        """Packs that train at the same time."""
-        return self.planner.packs_at_once
-
-    @property
     def hungry(self) -> bool:
         """Whether training should wait for more trials, because slots would stay empty."""
         if self.stream is not None:
@@ -366,8 +361,7 @@ class TrialDemand:
         left = min((trial.epochs - trial.epoch for trial in trials), default=1) if steady else 1
         return max(0, -(-missing // max(1, left)))
 
-    def epochs_left(self, group: TrialGroup) -> int:
-        """Epochs that a group has to train if all trials still to come belong to it."""
-        trials = group.trials
+    def epochs_left(self, trials: Sequence[SlotTrial]) -> int:
+        """Epochs that are left of these trials, and of all still to come if they are alike."""
         left = sum(trial.epochs - trial.epoch for trial in trials)
         return left + self.unasked * max((trial.epochs for trial in trials), default=0)

@@ -333,7 +333,7 @@ class PackStream(PackTrainer):
         """
         if self.demand.one_program and not self._is_ending:
             (group,) = self.grouper.groups
-            left, rest = self.demand.epochs_left(group), self.demand.all_asked
+            left, rest = self.demand.epochs_left(group.trials), self.demand.all_asked
             if self.planner.gains_from_rounds(group, left, self._seconds, all_asked=rest):
                 self._end()
 

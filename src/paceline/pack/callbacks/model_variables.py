@@ -14,7 +14,7 @@ import keras
 
 from paceline.pack.callbacks.reachable import ReachableObjects, reached
 from paceline.program import keras_private
-from paceline.program.initial_weights import is_of_build, is_reused
+from paceline.program.initial_weights import all_variables, is_of_build, is_reused
 
 _HOOKS = tuple(name for name in dir(keras.callbacks.Callback) if name.startswith("on_"))
 #: Methods in which layers, losses and metrics read variables.
@@ -27,7 +27,7 @@ def copied(callbacks: Sequence[Any], model: Any, kept: Mapping[int, Any]) -> lis
     ``model``: the one that they will be called with. ``kept``: other objects that are not copied,
     by id.
     """
-    own = [model, *keras_private.all_layers(model), *variables_of(model)]
+    own = [model, *keras_private.all_layers(model), *all_variables(model)]
     same = {id(each): each for each in own}
     held = _held(callbacks)
     if held.keys() - same.keys():
@@ -58,7 +58,7 @@ def _what_is_shared(held: Mapping[int, Any], model: Any, *, away: bool) -> str |
     """What a variable is that a callback holds and a pack could not follow; None: none is."""
     if any(map(is_of_build, held.values())):
         return "build creates, but packs build the models of many trials before they train"
-    own = {id(each) for each in variables_of(model)}
+    own = {id(each) for each in all_variables(model)}
     if away and held.keys() & own:
         return "belongs to the model, but on another machine the model has another one"
     if held.keys() - own and (held.keys() - own) & _read_by(model):
@@ -87,9 +87,3 @@ def _variables_in(found: ReachableObjects) -> dict[int, Any]:
         own = [each] if isinstance(each, keras.Variable) else getattr(each, "variables", ())
         variables |= {id(variable): variable for variable in own}
     return variables
-
-
-def variables_of(model: Any) -> list[Any]:
-    """All variables of a model, its metrics and its optimizer."""
-    of_optimizer = getattr(model.optimizer, "variables", [])  # a model may be compiled without
-    return [*model.variables, *model.metrics_variables, *of_optimizer]

@@ -20,6 +20,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,8 +29,8 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
-from paceline.pack.callbacks.model_variables import variables_of
 from paceline.program import keras_private
+from paceline.program.initial_weights import all_variables
 
 #: Functions that Keras' callbacks hold; by name, since a file must not be able to name any other.
 _FUNCTIONS = {"less": keras.ops.less, "greater": keras.ops.greater}
@@ -129,15 +130,12 @@ def callback_state(
     return found
 
 
+@dataclass(frozen=True, eq=False)
 class CallbackState:
-    """The state of one trial's callbacks, read from a checkpoint.
+    """The state of one trial's callbacks, read from a checkpoint."""
 
-    ``facts``: a dict with the list that ``callback_state`` returned under "callbacks". ``arrays``:
-    the arrays that it put there, by name.
-    """
-
-    def __init__(self, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        self.facts, self.arrays = facts, arrays
+    facts: dict[str, Any]  # with the list that ``callback_state`` returned under "callbacks"
+    arrays: dict[str, np.ndarray]  # that it added, by name
 
     def of(self, callbacks: Sequence[Any]) -> list[tuple[Any, Mapping[str, Any]]]:
         """Each callback with its stored facts; callbacks of another class are left out."""
@@ -306,16 +304,13 @@ def _variables(callback: Any, value: Any) -> list[Any]:
     if not _is_of_keras(value):
         return []
     parts = value if isinstance(value, (list, tuple)) else [value]
-    found = [v for part in parts for v in ([part] if _is_variable(part) else part.variables)]
+    own = [[part] if isinstance(part, keras.Variable) else part.variables for part in parts]
+    found = [variable for each in own for variable in each]
     model = callback.model
     if model is None:
         return found
-    known = {id(variable) for variable in variables_of(model)}
+    known = {id(variable) for variable in all_variables(model)}
     return [variable for variable in found if id(variable) not in known]
-
-
-def _is_variable(value: Any) -> bool:
-    return isinstance(value, keras.Variable)
 
 
 def _has_state(value: Any) -> bool:

@@ -19,7 +19,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import jax
@@ -38,7 +38,7 @@ from paceline.program.compile import CompileEffort, Executable
 from paceline.program.padding.batches import MaskedStep, merger
 from paceline.program.rewrites import rewrite
 from paceline.program.step_template import StepTemplate
-from paceline.program.trace import State, Step
+from paceline.program.trace import State, Step, weighed_shapes
 
 Arrays = list[Any]
 
@@ -76,6 +76,13 @@ class Workload:
     chunk_bytes: float | None = None
     steps_per_epoch: int | None = None  # batches of an epoch; None: all batches of the data
     by_batch: bool = False  # whether the logs of each batch are asked for
+    # float[classes]; None: all classes weigh the same. Arrays have no truth value when compared.
+    class_weight: np.ndarray | None = field(default=None, compare=False)
+
+    @property
+    def batch(self) -> Any:
+        """Shapes and dtypes of a training batch as a step sees it, weights of classes included."""
+        return weighed_shapes(self.train.batch_shapes(self.batch_size), self.class_weight)
 
     @property
     def epochs(self) -> EpochBatches:

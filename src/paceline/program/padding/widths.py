@@ -11,7 +11,7 @@ Notation
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,31 +132,30 @@ def padded_layout_of(
     family: State,
     axes: Sequence[Sequence[Axis]],
     numbers: Sequence[Sequence[int]] | None = None,
+    extents: Mapping[Axis, int] | None = None,
 ) -> PaddedLayout:
     """Where the variables of a trial lie within those of its family, by shapes and dtypes.
 
-    ``axes``: for each variable of the trial its axes, as ``FamilyStep.admit`` returns them.
-    ``numbers``: for each list of ``State.lists``, which of the family's each of the trial's
-    variables is; None: the family has no others.
+    ``axes``: for each variable its axes, as ``FamilyStep.admit`` returns them. ``numbers``: for
+    each list of ``State.lists``, which of the family's each of the trial's variables is; None: the
+    family has no others. ``extents``: from ``extents_like``, of a trial that was not walked.
     """
-    masks = [[mask_of(axis) if axis.padded else None for axis in each] for each in axes]
-    return _embedding(own, family, masks, numbers)
 
+    def own_places(n: int, axis: Axis) -> np.ndarray:
+        if not axis.padded:
+            return np.arange(n)
+        return np.flatnonzero(mask_of(axis) if extents is None else axis.mask(extents))
 
-def padded_layout_like(
-    own: State,
-    family: State,
-    axes: Sequence[Sequence[Axis]],
-    numbers: Sequence[Sequence[int]],
-) -> PaddedLayout:
-    """Where the variables of a trial that was not walked lie, as those of another one do.
+    def places_of(leaf: Any, each: Sequence[Axis]) -> tuple[np.ndarray, ...] | None:
+        if not any(axis.padded for axis in each):
+            return None
+        return tuple(own_places(n, axis) for n, axis in zip(leaf.shape, each, strict=True))
 
-    The arguments are those of ``padded_layout_of``, but for the axes, which are of the other
-    trial's variables. Raises NotPaddable where these would give the trial's variables other shapes.
-    """
-    extents = extents_like([leaf.shape for part in own.lists() for leaf in part], axes)
-    masks = [[axis.mask(extents) if axis.padded else None for axis in each] for each in axes]
-    return _embedding(own, family, masks, numbers)
+    rest = iter(axes)
+    places = tuple(tuple(places_of(leaf, next(rest)) for leaf in part) for part in own.lists())
+    if numbers is None:
+        numbers = [range(len(part)) for part in own.lists()]
+    return PaddedLayout(places, tuple(map(tuple, numbers)), shapes_only(family), shapes_only(own))
 
 
 def extents_like(
@@ -186,36 +185,6 @@ def extents_like(
         if axis.padded and extent > axis.root().sizes[0]:
             raise NotPaddable(f"a trial has extent {extent} where the family has less")
     return extents
-
-
-def _embedding(
-    own: State,
-    family: State,
-    masks: Sequence[Sequence[Any]],
-    numbers: Sequence[Sequence[int]] | None,
-) -> PaddedLayout:
-    """The padded_layout of variables along whose axes these elements, bool[largest], are their own.
-
-    None: the axis is not padded.
-    """
-    rest, places = iter(masks), []
-    for part in own.lists():
-        found: list[tuple[np.ndarray, ...] | None] = []
-        for leaf in part:
-            each = next(rest)
-            found.append(
-                tuple(
-                    np.arange(n) if mask is None else np.flatnonzero(mask)
-                    for n, mask in zip(leaf.shape, each, strict=True)
-                )
-                if any(mask is not None for mask in each)
-                else None
-            )
-        places.append(tuple(found))
-    if numbers is None:
-        numbers = [range(len(part)) for part in own.lists()]
-    program = shapes_only(family)
-    return PaddedLayout(tuple(places), tuple(map(tuple, numbers)), program, shapes_only(own))
 
 
 def mask_of(axis: Axis) -> np.ndarray:
