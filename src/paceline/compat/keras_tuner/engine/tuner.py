@@ -87,7 +87,7 @@ class Tuner(ModelTuner):
 
     def _search_in_packs(self, *fit_args: Any, **fit_kwargs: Any) -> None:
         try:
-            oracle_search.search(self, *fit_args, **fit_kwargs)
+            oracle_search.search(self, oracle_search.as_fit_reads(fit_args, fit_kwargs))
             return
         except oracle_search.CannotStartError as error:
             why = error
