@@ -39,11 +39,6 @@ CLEAN = (
     "examples",
 )
 
-#: Parts of CLEAN that are not clean yet. It only shrinks.
-NOT_YET = (
-    "src/paceline/compat/",
-)
-
 #: Words of a sentence, at most.
 LONGEST = 25
 
@@ -281,17 +276,10 @@ def files_in(paths: Iterable[Path]) -> Iterator[Path]:
         yield from sorted({*path.rglob("*.py"), *path.rglob("*.md")}) if path.is_dir() else [path]
 
 
-def clean_files() -> Iterator[Path]:
-    """What `make lint` checks."""
-    for file in files_in(ROOT / name for name in CLEAN):
-        if not file.relative_to(ROOT).as_posix().startswith(NOT_YET):
-            yield file
-
-
 def main(arguments: Sequence[str]) -> int:
     """Prints the findings; 1 if there are any."""
     given = [Path(name).resolve() for name in arguments]
-    found = list(check(files_in(given) if given else clean_files()))
+    found = list(check(files_in(given or [ROOT / name for name in CLEAN])))
     for line in found:
         print(line)
     return 1 if found else 0

@@ -62,17 +62,12 @@ class CannotStartError(Exception):
     """Raised before the first trial if no model can be built, or none takes the data."""
 
 
-def search(tuner: ModelTuner, *args: Any, **kwargs: Any) -> None:
-    """Runs all trials of a tuner's oracle; the other arguments are those of ``model.fit``.
+def search(tuner: ModelTuner, fit: dict[str, Any], ahead: LayersAhead | None = None) -> None:
+    """Runs all trials of a tuner's oracle with these arguments of ``model.fit``.
 
-    Raises CannotStartError, FatalError of a ``build``, PacelineError if the arguments cannot work,
-    and RuntimeError if too many trials failed in a row.
+    Models go without the layers ``ahead``. Raises CannotStartError, FatalError of a ``build``,
+    PacelineError if the arguments cannot work, and RuntimeError if too many trials failed in a row.
     """
-    train(tuner, as_fit_reads(args, kwargs))
-
-
-def train(tuner: ModelTuner, fit: dict[str, Any], ahead: LayersAhead | None = None) -> None:
-    """As ``search``, for the arguments ``fit`` by name; models lack the layers ``ahead``."""
     epochs = fit.pop("epochs", 1)
     notes: Callable[[str], None] = to_stderr if tuner.oracle.verbose else lambda text: None
     why = _why_alone(tuner)

@@ -33,7 +33,7 @@ from paceline.tuner.session.text_ahead import TextAhead
 def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
     """Runs the trials of a tuner's oracle there; returns why they must run here, or None.
 
-    Arguments and errors are those of ``oracle_search.search``.
+    ``args`` and ``kwargs`` are those of ``model.fit``. Raises as ``oracle_search.search``.
     """
     fit = oracle_search.as_fit_reads(args, kwargs)
     why = why_in_session(fit)
@@ -101,7 +101,7 @@ def _search_in_process(
     displays: bool,
 ) -> str | None:
     def search() -> None:
-        oracle_search.train(tuner, read_by(link, fit), ahead)
+        oracle_search.search(tuner, read_by(link, fit), ahead)
 
     with watched_by(link):
         return why_returned(link, search, displays=displays)

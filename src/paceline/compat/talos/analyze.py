@@ -64,8 +64,6 @@ class Analyze:
         """
         name = column(metric, self.data.columns)
         numbers = self.data[self._kept(exclude, name)].select_dtypes("number")
-        if method == "spearman":  # pandas would need SciPy for it
-            return numbers.rank().corr()[name].drop(name)
         return numbers.corr(method=method)[name].drop(name)
 
     # -- tables ------------------------------------------------------------------------------------

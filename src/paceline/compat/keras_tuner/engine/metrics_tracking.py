@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from paceline.study.objectives import infer_direction
 _THEIRS = "engine.metrics_tracking"
 
 
+@dataclass
 class MetricObservation(HasProto):
     """The values of one metric at one step, one value for each execution.
 
@@ -23,9 +25,11 @@ class MetricObservation(HasProto):
 
     theirs: ClassVar[str] = _THEIRS
 
-    def __init__(self, value: Any, step: int) -> None:
-        self.value: list[float] = list(value) if isinstance(value, list) else [value]
-        self.step = step
+    value: Any
+    step: int
+
+    def __post_init__(self) -> None:
+        self.value = list(self.value) if isinstance(self.value, list) else [self.value]
 
     def append(self, value: Any) -> None:
         """Adds the value of one more execution, or the values of several."""
@@ -43,15 +47,6 @@ class MetricObservation(HasProto):
     def from_config(cls, config: Mapping[str, Any]) -> MetricObservation:
         """Returns the observation whose ``get_config`` gave ``config``."""
         return cls(**config)
-
-    def __eq__(self, other: object) -> bool:
-        same = isinstance(other, MetricObservation)
-        return same and (other.value, other.step) == (self.value, self.step)
-
-    __hash__ = None  # pyright: ignore[reportAssignmentType] - it changes
-
-    def __repr__(self) -> str:
-        return f"MetricObservation(value={self.value}, step={self.step})"
 
 
 class MetricHistory(HasProto):

@@ -68,6 +68,8 @@ class Tuner(ModelTuner):
                 why = own_process.search(self, fit_args, fit_kwargs)
                 if why is None:
                     return
+                # After a trial that cannot train there, ``run_trial`` sends the models of others.
+                in_packs = not self.oracle.trials
             sends = not in_packs and self._sends_fits()
             if not sends and (told := unpacked_backend(why)) is not None:
                 to_stderr(told)
@@ -85,7 +87,7 @@ class Tuner(ModelTuner):
 
     def _search_in_packs(self, *fit_args: Any, **fit_kwargs: Any) -> None:
         try:
-            oracle_search.search(self, *fit_args, **fit_kwargs)
+            oracle_search.search(self, oracle_search.as_fit_reads(fit_args, fit_kwargs))
             return
         except oracle_search.CannotStartError as error:
             why = error
