@@ -136,6 +136,27 @@ def trains(box, n):
     )
 
 
+def test_a_process_that_is_stuck_is_followed_by_another_one(as_it_is) -> None:
+    code = """
+def trains(box, n):
+    if n == 0:
+        box.begin(24)
+        box.ends_at(time.time() + 1000)
+        wall.start_again("a step hangs")
+    continues, left = restart.inherited()
+    print(json.dumps([n, box.begun, continues, 900 < left < 1000, box.deaths]))
+    box.ends_at(time.time() - 1)
+    wall.start_again("too late")
+    print("returned")
+"""
+    done = run(code, as_it_is)
+    assert done.returncode == 0, done.stderr
+    second, last = done.stdout.splitlines()
+    assert json.loads(second) == [1, {"n_trials": 24}, True, True, []]
+    assert last == "returned"
+    assert done.stderr == "paceline: a step hangs; continuing in a new process\n"
+
+
 def test_a_process_that_dies_again_and_again_is_given_up(as_it_is) -> None:
     """Before a search has begun twice; later so often that five trials are found guilty."""
     kills = "os.kill(os.getpid(), signal.SIGKILL)"

@@ -1,4 +1,4 @@
-"""Starts the process of a command again: for large pages, or because a step does not return.
+"""Replaces the process of a command by one with large pages, or prepares for another one.
 
 The process replaces itself. Terminal, pid and redirections stay, and the new process runs the same
 command line.
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from paceline.cli import output
-from paceline.executor.wall.black_box import BlackBox
 
 #: Environment variable with the moment when the search must end, in seconds since 1970 (empty: no
 #: limit). Without it, ``--timeout`` would start over in the new process.
@@ -39,34 +38,6 @@ _SYSTEM = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 own = False
 #: Descriptors that a process that replaces this one needs, too.
 kept: list[int] = []
-
-
-class Restart:
-    """Replaces this process by a new one, in the folder where this process started."""
-
-    def __init__(self) -> None:
-        self._folder = os.getcwd()
-        self._ends_at: float | None = None
-
-    def ends_in(self, seconds: float | None) -> None:
-        """Notes how many seconds the search may still take; None for no limit."""
-        self._ends_at = None if seconds is None else time.time() + seconds
-        if BlackBox.current is not None:
-            BlackBox.current.ends_at(self._ends_at)
-
-    @property
-    def possible(self) -> bool:
-        """Whether a new process can replace this one and has time left."""
-        late = self._ends_at is not None and time.time() > self._ends_at
-        return own and os.name == "posix" and not late
-
-    def now(self) -> NoReturn:
-        """Replaces this process by one that continues the search; safe in any thread."""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.chdir(self._folder)
-        continue_until(self._ends_at)
-        replace(os.environ)
 
 
 def replace(environment: Mapping[str, str]) -> NoReturn:

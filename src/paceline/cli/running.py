@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from paceline.cli import arguments, datasets, output, restart, studies, user_file
-from paceline.cli.restart import Restart
+from paceline.cli import arguments, datasets, output, restart, studies, user_file, wall
 from paceline.cli.search_command import OF_ORIGIN, SearchCommand
 from paceline.errors import DataError, PacelineError, TrialHangError, UsageError
 from paceline.executor.wall.black_box import BlackBox
@@ -31,14 +31,14 @@ def run(command: SearchCommand) -> None:
     """
     os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
     with live_view(command.study, quiet=command.quiet) as view:
-        again = Restart()
-        stuck = partial(_stuck, command, again, view)
+        stuck = partial(_stuck, command, view)
         # The wall must not watch a search that the user's file starts when it is loaded.
         box, BlackBox.current = BlackBox.current, None
         begun = None if box is None else box.begun
         tuner, call = prepare(_continuation(command, begun), view, stuck)
         BlackBox.current = box
-        again.ends_in(call["timeout"])
+        if box is not None:
+            box.ends_at(None if call["timeout"] is None else time.time() + call["timeout"])
         try:
             tuner.search(**call)
         except KeyboardInterrupt:
@@ -73,18 +73,15 @@ def _continuation(command: SearchCommand, begun: Mapping[str, Any] | None) -> Se
     return replace(command, tuner=tuner, search=search, enqueue=None)
 
 
-def _stuck(
-    command: SearchCommand, again: Restart, view: LiveView, text: str, can_continue: bool
-) -> None:
+def _stuck(command: SearchCommand, view: LiveView, text: str, can_continue: bool) -> None:
     """Continue the search in a new process, because this one is stuck; or end this process.
 
     ``can_continue``: whether a new process would not get stuck in the same way. If this process
     belongs to another program, raise CommandFailed instead.
     """
     view.close()
-    if can_continue and again.possible:
-        output.say(f"{text}; continuing in a new process")
-        again.now()
+    if can_continue:
+        wall.start_again(text)
     resume = studies.command("resume", command.study, command.storage)
     text = f"{text}; finished trials are kept. Resume with:\n  {resume}"
     if restart.own:

@@ -7,6 +7,7 @@ so the search looks and asks as if it were alone.
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import signal
@@ -19,7 +20,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from paceline.cli import output, restart
-from paceline.executor.process import stop_signals
+from paceline.executor.process import StopSignal, stop_signals
 from paceline.executor.wall.black_box import BlackBox
 from paceline.executor.wall.deaths import DeathRecord, OutOfMemoryKills, is_fault, may_watch
 
@@ -51,6 +52,24 @@ def take_process() -> None:
     threading.Thread(target=_end_with, args=(connection,), daemon=True).start()
 
 
+def start_again(text: str) -> None:
+    """Ends this process, which is stuck as ``text`` says, so that another one continues the search.
+
+    Safe in any thread. Returns if no process watches this one, or the time of the search is over.
+    Raises KeyboardInterrupt if a signal has come that was only noted: it would be lost.
+    """
+    box = BlackBox.current
+    moment = None if box is None else box.state().get("ends_at")
+    if box is None or (moment is not None and time.time() > moment):
+        return
+    StopSignal.of_process().check()
+    output.say(f"{text}; continuing in a new process")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    box.again()
+    os._exit(output.INTERRUPTED)  # the code of the command if a signal stops it now
+
+
 def _inherited() -> tuple[BlackBox, socket.socket] | None:
     """What a process that trains got from the one that watches it; None in other processes."""
     numbers = os.environ.get(_VARIABLE, "").split(",")
@@ -76,13 +95,13 @@ def _end_with(connection: socket.socket) -> None:
 
 
 def _start() -> tuple[BlackBox, socket.socket] | None:
-    """Starts processes until one ends without a fault; returns only in these processes.
+    """Starts processes until one ends and needs no other; returns only in these processes.
 
     None: no process can be started, so this one must train.
     """
     box, kills = BlackBox(), OutOfMemoryKills()
     record = DeathRecord()
-    while True:
+    for number in itertools.count():
         ours, theirs = socket.socketpair()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -92,7 +111,7 @@ def _start() -> tuple[BlackBox, socket.socket] | None:
             except OSError:  # the system allows no more processes, or has no memory for them
                 for end in (ours, theirs):
                     end.close()
-                if record.deaths:
+                if number:
                     raise
                 box.close()
                 return None
@@ -103,13 +122,15 @@ def _start() -> tuple[BlackBox, socket.socket] | None:
             watch = _Watch(child, ours)
         code = watch.wait()
         ours.close()
-        if not is_fault(code) or watch.stopped:
+        is_stuck = "again" in box.state()
+        if watch.stopped or not (is_stuck or is_fault(code)):
             raise SystemExit(_exit_code(code, stopped=watch.stopped))
-        record.add(code, box.state(), memory=kills.happened())
-        _mend_terminal()
-        if record.hopeless:
-            raise output.CommandFailed(f"{record.note()}. {record.what_to_do}")
-        output.say(record.note())
+        if not is_stuck:
+            record.add(code, box.state(), memory=kills.happened())
+            _mend_terminal()
+            if record.hopeless:
+                raise output.CommandFailed(f"{record.note()}. {record.what_to_do}")
+            output.say(record.note())
         _hand_over(box, record)
     parts = box.descriptor, theirs.fileno(), os.getppid()
     os.environ[_VARIABLE] = ",".join(map(str, parts))

@@ -97,11 +97,7 @@ class ResidentArrays:
     def order(
         self, seed: int, epoch: int, shuffle: bool | str, given: GivenOrder | None = None
     ) -> np.ndarray:
-        """The order of one slot's examples in an epoch: i32[examples of the epoch].
-
-        Each pass draws one order over all N examples. An epoch that is a part of a pass has its
-        part of that order.
-        """
+        """An epoch that is a part of a pass has its part of the order that the pass draws."""
         number, start, stop = _examples_of(self.epochs, epoch, self.batch_size, self.n)
         if given is not None:
             return given(number)[start:stop]
@@ -134,10 +130,7 @@ class ChunkedArrays:
     def order(
         self, seed: int, epoch: int, shuffle: bool | str, given: GivenOrder | None = None
     ) -> np.ndarray:
-        """The order of one slot's examples in an epoch: i32[examples of the epoch].
-
-        Examples are shuffled within a chunk only; ``given`` is ignored.
-        """
+        """Examples are shuffled within a chunk only; ``given`` is ignored."""
         _, start, stop = _examples_of(self.epochs, epoch, self.batch_size, self.n)
         size = self.batch_size if shuffle == "batch" else self.size
         return chunked_order(seed, epoch, stop - start, bool(shuffle), size) + np.int32(start)
@@ -223,11 +216,7 @@ class ChunkedBatches:
     def order(
         self, seed: int, epoch: int, shuffle: bool | str, given: GivenOrder | None = None
     ) -> np.ndarray:
-        """The order of an epoch's batches for one trial: i32[batches of the epoch].
-
-        Batches are shuffled within a chunk only, and the smaller batch stays the last; ``given`` is
-        ignored.
-        """
+        """Batches are shuffled within a chunk only, and the smaller one stays the last."""
         _, _, count = self.epochs.of(epoch)
         numbers = np.arange(count, dtype=np.int32)
         if shuffle and self.source.shuffles:

@@ -57,6 +57,10 @@ class BlackBox:
         """The search ends at a moment, in seconds since 1970; None: it has no limit."""
         self._write(ends_at=json.dumps(moment))
 
+    def again(self) -> None:
+        """This process is stuck, and ends so that another one continues the search."""
+        self._write(again="true")
+
     def count(self, n_well: int) -> None:
         """This number of the study's trials are complete or were pruned."""
         self._write(well=str(n_well))
