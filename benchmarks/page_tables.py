@@ -204,7 +204,7 @@ def nodes_table(report: dict[str, Any]) -> str:
 #: How fits trained -> what the page calls it.
 _PLANS = {"vectorized": "side by side", "looped": "side by side", "sequential": "one after another"}
 
-_BUSY = " If other work ran at the same priority, the table has processor time (“of a core”)."
+_BUSY = " Times “of a core” are processor time, because these runs shared the CPU with other work."
 
 
 def objectives_table(report: dict[str, Any]) -> str:
