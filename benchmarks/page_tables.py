@@ -156,14 +156,14 @@ def of_scripts(reports: dict[str, dict[str, Any]]) -> str:
     """Return where and how users' scripts were measured, as one line of Markdown."""
     facts = next(iter(reports.values()))["machine"]
     files = [
-        f"[{name}.json]({{results}}/{name}.json) at commit {commit_of(report['machine'])}"
+        f"[{name}.json]({{results}}/{name}.json) at commit {commit_of(report['machine'])}."
         for name, report in reports.items()
     ]
     return (
-        "The other tool is KerasTuner on JAX, but in the last three rows it is Optuna on JAX, "
-        "scikit-learn on JAX and KerasTuner on TensorFlow. These three are first runs of whole "
-        f"scripts, imports included, on {facts['cores']} cores of {article(facts['cpu'])}: "
-        f"{', '.join(files)}."
+        "Without it, the search uses KerasTuner on JAX. The last three rows use Optuna on JAX, "
+        "scikit-learn on JAX, and KerasTuner on TensorFlow. They are first runs of whole scripts "
+        f"on {facts['cores']} cores of {article(facts['cpu'])}, imports included. "
+        f"{' '.join(files)}"
     )
 
 
@@ -227,7 +227,7 @@ def nodes_table(report: dict[str, Any]) -> str:
 #: How fits trained -> what the page calls it.
 _PLANS = {"vectorized": "side by side", "looped": "side by side", "sequential": "one after another"}
 
-_BUSY = " If other work ran at the same priority, the table has processor time (“of a core”)."
+_BUSY = " Times “of a core” are processor time, because these runs shared the CPU with other work."
 
 
 def objectives_table(report: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-# An autoencoder with a loss of its own; each trial keeps its best model in a file of its own.
+# An autoencoder with its own loss function. Each trial saves its best model to its own file.
 import os
 
 import keras

@@ -1,4 +1,4 @@
-# Three folds in each trial, whose mean counts; a seed of its own, and attributes of the trial.
+# Each trial trains three folds and returns their mean. The script sets seeds and trial attributes.
 import os
 
 import keras

@@ -1,4 +1,4 @@
-# Optuna's example keras_simple: a convolution over raw images, loaded in each trial.
+# After Optuna's example keras_simple: a convolution over raw images, which each trial loads.
 import os
 
 import optuna

@@ -1,4 +1,4 @@
-# Optuna's example keras_integration: one to three layers, one-hot labels, and a pruning callback.
+# After Optuna's example keras_integration: one to three layers, one-hot labels, pruning callback.
 import os
 
 import optuna

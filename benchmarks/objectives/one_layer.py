@@ -1,4 +1,4 @@
-# Optuna's example tfkeras_integration, on arrays: wide layers, two callbacks, the last epoch's value.
+# After Optuna's example tfkeras_integration: wide layers, two callbacks, the last epoch's value.
 import os
 
 import optuna

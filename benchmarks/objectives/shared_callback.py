@@ -1,4 +1,4 @@
-# One EarlyStopping and one list of metrics for all trials, names of Optuna 2, a database, predict.
+# All trials share one EarlyStopping and one list of metrics. Names of Optuna 2, a database.
 import os
 
 import keras

@@ -1,4 +1,4 @@
-# A GRU with two outputs and labels in a dictionary; the model of each trial is saved.
+# A GRU with two outputs and labels in a dictionary. Each trial saves its model.
 import os
 
 import keras

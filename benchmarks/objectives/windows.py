@@ -1,4 +1,4 @@
-# A forecast by an LSTM: the length of the window is a parameter, and predict is scored in the end.
+# A forecast by an LSTM. The length of the window varies, and the objective scores predictions.
 import os
 
 import numpy as np

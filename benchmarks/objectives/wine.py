@@ -1,4 +1,4 @@
-# Optuna's example keras_mlflow: a regression of few examples, and a callback that logs each trial.
+# After Optuna's example keras_mlflow: a regression on few examples, and a callback that logs.
 import csv
 import os
 

@@ -44,6 +44,6 @@ def test_there_is_a_line_of_installation_for_each_device_and_its_extras_are_ther
     ]
     assert installs[:3] == [".", ".[cuda]", ".[tpu]"]
     ((told, example),) = re.findall(r"# with extras: (.+)\n.*\.\[(.+)\]", FRONT)
-    # With the two above, all that there are, but for what only the names of Talos need.
-    assert {*told.split(", "), "cuda", "tpu"} == extras - {"plots"}
+    # With the two above, all that there are.
+    assert {*told.split(", "), "cuda", "tpu"} == extras
     assert set(example.split(",")) <= extras
