@@ -77,7 +77,8 @@ class ModelBuilder:
 
         Raises BuildError if the function returned something other than a compiled model.
         """
-        keras.utils.set_random_seed(seed)
+        with keras_private.no_tensorflow():
+            keras.utils.set_random_seed(seed)
         trace.put_policy_back()
         with keras_private.fresh_names():
             model = noted_build(lambda: self._call(hp), _reserve())

@@ -30,6 +30,10 @@ The calls of layers in a graph
 The array of a variable
     is one attribute that Keras reads and writes, ``VALUE``. ``bind`` puts a property in its place,
     so that a callback of a trial in a pack finds the variables of its slot (``pack/callbacks``).
+Whether TensorFlow is installed
+    Keras finds out by importing it, even for a seed or to save a model. On JAX that takes seconds
+    of every search where it is installed. ``no_tensorflow`` answers for it until the user's code
+    has imported TensorFlow. Until then, draws of TensorFlow's own have no seed.
 ``get_data_adapter``
     returns what ``fit`` and ``evaluate`` read batches from. ``batches_through`` looks at each batch
     there: later its integers of 64 bits have lost half of them (``executor/wide_integers.py``).
@@ -126,6 +130,22 @@ def _missing_names() -> tuple[str, ...]:
         if not hasattr(global_state, name):
             missing.append(f"global_state.{name}")
     return tuple(missing)
+
+
+@contextmanager
+def no_tensorflow() -> Iterator[None]:
+    """A block in which Keras does not import TensorFlow to see whether it is installed."""
+    from keras.src.utils import module_utils
+
+    lazy: Any = getattr(module_utils, "tensorflow", None)
+    if "tensorflow" in sys.modules or getattr(lazy, "_available", True) is not None:
+        yield
+        return
+    lazy._available = False
+    try:
+        yield
+    finally:
+        lazy._available = None
 
 
 def symbolic_build(model: Any, batch: Any, drawn: Callable[[], None] | None = None) -> None:

@@ -8,11 +8,15 @@ from typing import Any
 import jax
 import keras
 
+from paceline.program import keras_private
+
 
 def number_settings() -> dict[str, Any]:
     """What decides the numbers of models in this process, to be set in another one."""
+    with keras_private.no_tensorflow():
+        policy = keras.dtype_policies.serialize(keras.config.dtype_policy())
     return {
-        "dtype_policy": keras.dtype_policies.serialize(keras.config.dtype_policy()),
+        "dtype_policy": policy,
         "floatx": keras.config.floatx(),
         "epsilon": keras.config.epsilon(),
         "image_data_format": keras.config.image_data_format(),

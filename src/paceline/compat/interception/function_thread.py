@@ -107,7 +107,8 @@ class FunctionThread:
         outcome = self.outcome
         try:
             keras_private.set_global_state(keras_private.new_global_state(self._settings))
-            keras.utils.set_random_seed(self._seed)
+            with keras_private.no_tensorflow():
+                keras.utils.set_random_seed(self._seed)
             assert self.fit is not None
             with handled_by(self.fit):
                 outcome.value = outcome.call.function()

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from paceline.errors import StudyError
 from paceline.executor.base import Parts
+from paceline.program import keras_private
 from paceline.program.files import as_shown, written_atomically
 from paceline.search_space import HyperParameters
 from paceline.study.sharing.worker import WORKERS
@@ -186,7 +187,7 @@ class BestModels(BestTrialArrays):
             return self._put(stem + _WEIGHTS, model.save_weights)
 
     def _put(self, name: str, write: Callable[[Path], None]) -> str:
-        with written_atomically(self._folder / name) as temporary:
+        with written_atomically(self._folder / name) as temporary, keras_private.no_tensorflow():
             write(temporary)
         return name
 
