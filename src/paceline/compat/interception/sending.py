@@ -53,7 +53,7 @@ class FitSender:
             model=SentModel.of(model),
             epochs=arguments.epochs - arguments.initial_epoch,
             batch_size=arguments.batch_size,
-            watched=bool(arguments.callbacks),
+            watched=arguments.watched,
             expected=1,
             numbers=number_settings(),
         )
