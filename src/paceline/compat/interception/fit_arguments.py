@@ -95,7 +95,7 @@ def read(
         raise Unpackable("steps_per_execution is above 1")
     _check_plain(given)
     callbacks = _callbacks(given["callbacks"])
-    passes = _passes(given, looks=not keras_private.is_built(model))
+    passes = _passes(given, looks=looks_first(model))
     size = int(given["batch_size"] or _BATCH_SIZE)
     try:
         if passes is not None:
@@ -119,6 +119,13 @@ def read(
         verbose=given["verbose"],
         passes=passes,
     )
+
+
+def looks_first(model: Any) -> bool:
+    """Whether ``fit`` on JAX would look at a batch first, because something is not built."""
+    if keras.backend.backend() == "jax":
+        return not keras_private.is_built(model)
+    return not model.optimizer.built  # the process builds loss and metrics
 
 
 def _passes(given: Mapping[str, Any], *, looks: bool) -> DataSetPasses | None:
