@@ -9,7 +9,7 @@ import pytest
 
 import paceline
 
-_SOURCE = Path(paceline.__file__).resolve().parents[1]
+SOURCE = Path(paceline.__file__).resolve().parents[1]
 
 _FIRST = """
 import os, signal, sys, threading
@@ -23,14 +23,18 @@ def tuner_of(name):
 
 def execute(folder: Path, *cells: str) -> Any:
     """Executes a notebook whose first cell has ``tuner_of``, ``toys``, ``x`` and ``y``."""
+    tests = str(Path(__file__).resolve().parent)
+    return run(_FIRST.format(tests=tests, source=str(SOURCE), folder=str(folder)), *cells)
+
+
+def run(*cells: str, folder: Path | None = None) -> Any:
+    """Executes a notebook in a folder; errors are outputs of their cells."""
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
-    tests = str(Path(__file__).resolve().parent)
-    first = _FIRST.format(tests=tests, source=str(_SOURCE), folder=str(folder))
-    code = [nbformat.v4.new_code_cell(cell) for cell in (first, *cells)]
-    book = nbformat.v4.new_notebook(cells=code)
-    nbclient.NotebookClient(book, timeout=120, allow_errors=True).execute()
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    where = {} if folder is None else {"resources": {"metadata": {"path": str(folder)}}}
+    nbclient.NotebookClient(book, timeout=300, allow_errors=True, **where).execute()
     return book
 
 

@@ -108,6 +108,53 @@ def test_a_function_in_a_pack_is_that_function(session: str, fresh_folder: Path)
     assert not differ and not alone
 
 
+#: Data sets of the session: each yields the same examples in every epoch.
+SETS = """
+import keras
+import tensorflow as tf
+
+X, Y = zoo.X, zoo.Y
+rows = tf.data.Dataset.from_tensor_slices
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, number):
+        return X[24 * number : 24 * number + 24], Y[24 * number : 24 * number + 24]
+
+
+def fits(make, **more):
+    def function(i):
+        model = zoo.network(i)
+        return model.fit(make(), epochs=3, verbose=0, **more), model
+
+    return function
+
+
+for name, function in {
+    "in order": fits(lambda: rows((X, Y)).batch(24), validation_data=rows((X, Y)).batch(40)),
+    "shuffled": fits(lambda: rows((X, Y)).shuffle(64, seed=3).batch(24).prefetch(1)),
+    "repeated": fits(lambda: rows((X, Y)).batch(16).repeat(), steps_per_epoch=4),
+    "PyDataset": fits(Batches, shuffle=False),
+}.items():
+    found[name] = compared(function, function)
+print("FOUND" + json.dumps(found))
+"""
+
+
+def test_fits_on_data_sets_of_the_session_train_in_packs(fresh_folder: Path) -> None:
+    pytest.importorskip("tensorflow")
+    found = run("tensorflow.keras", BEGIN + SETS, fresh_folder)
+    found.pop("stderr")
+    assert len(found) == 4
+    for name, (error, notes, why) in found.items():
+        # With a seed, TensorFlow's fit has the orders of every second pass.
+        assert not error or name == "shuffled", name
+        assert not notes and not any(why), name
+
+
 @pytest.mark.parametrize("session", NOT_ON_JAX)
 def test_what_functions_share_is_as_one_after_the_other(session: str, fresh_folder: Path) -> None:
     found = run(session, BEGIN + SHARING, fresh_folder)
@@ -473,6 +520,11 @@ KINDS = {
     "annealed": annealed,
     "wide": lambda: fitted(keras.layers.Dense(4, dtype="float64")),
     "dataset": lambda: fitted(data=[tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)]),
+    "augmented": lambda: fitted(
+        data=[tf.data.Dataset.from_tensor_slices((X, Y)).batch(8).map(
+            lambda x, y: (x + tf.random.normal(tf.shape(x)), y)
+        )]
+    ),
     "tensors": lambda: fitted(data=[tf.convert_to_tensor(X), tf.convert_to_tensor(Y)]),
 }
 for name, function in KINDS.items():
@@ -498,7 +550,8 @@ def test_what_jax_cannot_run_trains_in_the_session_with_one_note(fresh_folder: P
         "variable": "tensorflow.ResourceVariable",
         "annealed": "which isn't part of the model",
         "wide": "float64",
-        "dataset": "x is a",
+        "dataset": "",
+        "augmented": "the examples of x differ from epoch to epoch",
         "mixed": "keras.ops.elu",
         "tensors": "",
     }.items():

@@ -12,10 +12,17 @@ import jax
 import keras
 import numpy as np
 
+from paceline.compat.interception.data_sets import (
+    DataSetPasses,
+    UnpackableSet,
+    read_validation,
+)
+from paceline.data.adapters import family, is_data_set, is_read_once
 from paceline.data.arrays import ArrayData, NotArrays, prepare, split
 from paceline.errors import DataError
 from paceline.executor.base import SearchData
 from paceline.pack.callbacks.packable import why_not_packed
+from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
 
 _BATCH_SIZE = 32
@@ -34,11 +41,19 @@ class FitArguments:
     shuffle: bool
     callbacks: list[Any]
     verbose: Any
+    passes: DataSetPasses | None = None  # of x, which yields the data; None: x is arrays
 
     @property
-    def steps(self) -> int:
-        """Number of steps of an epoch."""
+    def steps(self) -> int | None:
+        """Number of steps of an epoch; None if ``fit`` does not know it at the beginning."""
+        if self.passes is not None:
+            return self.passes.steps
         return -(-self.data.n // self.batch_size)
+
+    @property
+    def watched(self) -> bool:
+        """Whether the function does something after each epoch."""
+        return bool(self.callbacks) or self.passes is not None
 
     def key(self) -> tuple[Any, ...]:
         """Returns a key that is equal for fits whose data are equal, byte by byte."""
@@ -50,6 +65,8 @@ class FitArguments:
 
         ``random`` is ``np.random``, or a generator of that kind.
         """
+        if self.passes is not None:
+            return self.passes.next_order()
         return random.permutation(self.data.n).astype(np.int32) if self.shuffle else None
 
     def search_data(self) -> SearchData:
@@ -78,28 +95,57 @@ def read(
         raise Unpackable("steps_per_execution is above 1")
     _check_plain(given)
     callbacks = _callbacks(given["callbacks"])
-    try:
-        data, validation = _data(given)
-    except (NotArrays, DataError, TypeError, ValueError) as error:
-        raise Unpackable(str(error)) from error
+    passes = _passes(given, looks=looks_first(model))
     size = int(given["batch_size"] or _BATCH_SIZE)
+    try:
+        if passes is not None:
+            passes.read()
+        data, validation, validation_size = _data(given, passes)
+    except (NotArrays, DataError, TypeError, ValueError) as error:
+        failed = UnpackableSet(str(error))
+        failed.unread = passes and passes.unread()
+        raise failed from error
+    if passes is not None or size > data.n:
+        validation_size = validation_size or given["validation_batch_size"] or size
     return FitArguments(
         data=data,
         validation=validation,
-        batch_size=min(size, data.n),
-        validation_batch_size=given["validation_batch_size"] or (size if size > data.n else None),
+        batch_size=min(size, data.n) if passes is None else passes.batch_size,
+        validation_batch_size=validation_size or given["validation_batch_size"],
         epochs=int(given["epochs"]),
         initial_epoch=int(given["initial_epoch"]),
-        shuffle=bool(given["shuffle"]),
+        shuffle=bool(given["shuffle"]) and passes is None,
         callbacks=callbacks,
         verbose=given["verbose"],
+        passes=passes,
     )
 
 
-def _check_plain(given: Mapping[str, Any]) -> None:
-    for name in ("steps_per_epoch", "validation_steps"):
-        if given[name] is not None:
+def looks_first(model: Any) -> bool:
+    """Whether ``fit`` on JAX would look at a batch first, because something is not built."""
+    if keras.backend.backend() == "jax":
+        return not keras_private.is_built(model)
+    return not model.optimizer.built  # the process builds loss and metrics
+
+
+def _passes(given: Mapping[str, Any], *, looks: bool) -> DataSetPasses | None:
+    """The passes over x; None: x isn't a data set."""
+    if not is_data_set(x := given["x"]):
+        if given["steps_per_epoch"] is not None:
+            raise Unpackable("steps_per_epoch is given")
+        return None
+    for name in ("y", "sample_weight", "batch_size", "validation_split"):
+        if given[name] is not None and given[name] != 0.0:
             raise Unpackable(f"{name} is given")
+    if given["class_weight"] is not None and (is_read_once(x) or family(x) in ("torch", "grain")):
+        raise Unpackable("class_weight is given")
+    epochs, steps = given["epochs"] - given["initial_epoch"], given["steps_per_epoch"]
+    return DataSetPasses(x, epochs, steps, shuffle=bool(given["shuffle"]), looks=looks)
+
+
+def _check_plain(given: Mapping[str, Any]) -> None:
+    if given["validation_steps"] is not None:
+        raise Unpackable("validation_steps is given")
     if given["validation_freq"] != 1:
         raise Unpackable("validation_freq is given")
     if not isinstance(given["shuffle"], (bool, np.bool_)):
@@ -135,13 +181,21 @@ def _callbacks(given: Any) -> list[Any]:
     return callbacks
 
 
-def _data(given: Mapping[str, Any]) -> tuple[ArrayData, ArrayData | None]:
+def _data(
+    given: Mapping[str, Any], passes: DataSetPasses | None
+) -> tuple[ArrayData, ArrayData | None, int | None]:
+    """Data, validation data, and the size of their batches if it follows from them."""
     if given["x"] is None:
         raise NotArrays("there is no x")
     weights, class_weight = given["sample_weight"], given["class_weight"]
-    data, validation = prepare(given["x"], given["y"], weights, allow_nan=True), None
-    if given["validation_data"] is not None:
-        parts = given["validation_data"]
+    if passes is None:
+        data = prepare(given["x"], given["y"], weights, allow_nan=True)
+    else:
+        data = passes.data
+    validation = validation_size = None
+    if is_data_set(parts := given["validation_data"]) and not is_read_once(parts):
+        validation, validation_size = read_validation(parts)
+    elif parts is not None:
         if not isinstance(parts, (tuple, list)) or not 1 <= len(parts) <= 3:
             raise NotArrays(f"validation_data is a {type(parts).__name__}")
         validation = prepare(*parts, allow_nan=True, what="validation data")
@@ -150,7 +204,7 @@ def _data(given: Mapping[str, Any]) -> tuple[ArrayData, ArrayData | None]:
     if class_weight is not None:  # after the split, because Keras does not weigh validation data
         weighed = prepare(*data.inputs, class_weight=class_weight, allow_nan=True)
         data = replace(weighed, wide=data.wide)
-    return data, validation
+    return data, validation, validation_size
 
 
 def _digest(data: ArrayData) -> bytes:

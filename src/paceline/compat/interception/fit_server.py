@@ -124,7 +124,7 @@ class FitServer:
     def open(self, number: int, sent: SearchData) -> None:
         """Creates an executor for data."""
         # The session's backend holds integers of 64 bits, of which JAX makes something else.
-        data = mapped(sent, lambda part: prepare(*part.inputs, allow_nan=True))
+        data = mapped(sent, _of_here)
         note: Callable[[str], None] = partial(self._link.tell, "note")
         self._executors[number] = executor_of(data, self._options, note), data
 
@@ -219,6 +219,10 @@ class FitServer:
     def _failed(self, number: int, error: BaseException) -> None:
         self._fits.pop(number, None)
         self._link.tell("failed", number, RaisedError.of(error))
+
+
+def _of_here(data: ArrayData) -> ArrayData:
+    return replace(prepare(*data.inputs, allow_nan=True), wrapped=data.wrapped)
 
 
 def _check_numbers(sent: Mapping[str, Any]) -> None:

@@ -261,7 +261,10 @@ class ProcessPool:
             getattr(sys, stream).write(text)
         elif message.name == "note":
             self._say(*message.arguments)
-        else:
+        elif message.asked:
+            with suppress(ProcessDiedError):
+                self._process.refuse()
+        elif message.name == "submitted":
             number, facts, fit, why = message.arguments
             for executor in self:
                 if executor.number == number:

@@ -12,6 +12,7 @@ import numpy as np
 from paceline.compat.interception import fit_arguments
 from paceline.compat.interception.call import FitRecord
 from paceline.compat.interception.claims import callbacks_of
+from paceline.compat.interception.data_sets import draws_orders
 from paceline.compat.interception.executor_pool import job_of, prepare_model
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.fit_patch import Fit
@@ -38,11 +39,15 @@ class FitHandler:
     def fit(self, model: Any, original: Fit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns what ``model.fit(*args, **kwargs)`` would return."""
         self._thread.check()
-        self._scheduler.before_fit(self._thread, model, callbacks_of(args, kwargs))
+        x, held = args[0] if args else kwargs.get("x"), callbacks_of(args, kwargs)
+        self._before(model, held, x)
+        arguments = None
         try:
             if self._scheduler.why_no_packs is not None:
                 raise Unpackable(self._scheduler.why_no_packs)
             arguments = fit_arguments.read(model, original, args, kwargs)
+            if arguments.passes is not None:  # which may have shown what the fit holds
+                self._before(model, held, x)
             packed_fit = self._join(model, arguments)
         except DataError:  # as of labels beyond the classes: Keras on JAX would say nothing
             raise
@@ -50,6 +55,11 @@ class FitHandler:
             why = (
                 str(error) if isinstance(error, Unpackable) else f"{type(error).__name__}: {error}"
             )
+            unread = getattr(error, "unread", None)
+            if arguments is not None and arguments.passes is not None:
+                unread = arguments.passes.unread()
+            if unread is not None:
+                args, kwargs = args[1:], {**kwargs, "x": unread}
             return self._alone(model, original, args, kwargs, why)
         if kwargs.get("verbose"):
             self._scheduler.say(
@@ -62,6 +72,10 @@ class FitHandler:
             if arguments.callbacks:
                 raise
             return self._alone(model, original, args, kwargs, str(error))
+
+    def _before(self, model: Any, callbacks: list[Any], x: Any) -> None:
+        held = [*callbacks, x] if draws_orders(x) else callbacks
+        self._scheduler.before_fit(self._thread, model, held)
 
     def _alone(
         self,
@@ -148,7 +162,7 @@ class FitHandler:
                     assert self._sender is not None
                     self._sender.send_again(packed_fit, model, arguments, variables)
                     report = self._epoch(packed_fit)
-                if arguments.callbacks or epoch + 1 == arguments.epochs:
+                if arguments.watched or epoch + 1 == arguments.epochs:
                     assert report.state is not None
                     variables.take(report.state())
                 logs = dict(report.logs)

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from paceline.compat.interception.fit_arguments import FitArguments
+from paceline.compat.interception.fit_arguments import FitArguments, looks_first
 from paceline.compat.interception.fit_scheduler import FitScheduler, PackedFit
 from paceline.compat.interception.fit_server import SentFit
 from paceline.compat.interception.function_thread import FunctionThread
@@ -39,7 +39,7 @@ class FitSender:
         Raises Unpackable if it cannot train there.
         """
         _check_steps(model)
-        looks = not model.optimizer.built
+        looks = looks_first(model)
         if not all(layer.built for layer in keras_private.all_layers(model)):
             # Here, its weights are drawn from the function's own random state.
             keras_private.symbolic_build(model, arguments.data.batch_shapes(arguments.batch_size))
@@ -53,7 +53,7 @@ class FitSender:
             model=SentModel.of(model),
             epochs=arguments.epochs - arguments.initial_epoch,
             batch_size=arguments.batch_size,
-            watched=bool(arguments.callbacks),
+            watched=arguments.watched,
             expected=1,
             numbers=number_settings(),
         )

@@ -27,7 +27,7 @@ from paceline.executor.wall.black_box import nameless_file
 #: What kind it is of, bytes of the message, bytes of the arrays beside it.
 _HEADER = struct.Struct("!BQQ")
 #: Kinds of messages: whoever receives one knows its kind before it is unpickled.
-CALL, SETTINGS, ANSWER = range(3)
+CALL, SETTINGS, ANSWER, SENT = range(4)
 #: Bytes from which on an array travels beside its message.
 _LARGE = 1 << 16
 #: Where arrays begin in shared memory: at a multiple of this, as the compiler likes them.
@@ -45,7 +45,7 @@ class Frame:
     body: bytes
     memory: int | None  # the file descriptor of the arrays; None without
     n_bytes: int  # of the arrays
-    kind: int  # ``CALL``, ``SETTINGS`` or ``ANSWER``
+    kind: int  # ``CALL`` or another kind
 
     def message(self) -> Any:
         """The message; raises whatever unpickling raises."""

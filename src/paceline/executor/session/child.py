@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from paceline.executor.session.channel import ANSWER, SETTINGS, Channel, Frame
+from paceline.executor.session.channel import ANSWER, SENT, SETTINGS, Channel, Frame
 
 if TYPE_CHECKING:
     from paceline.executor.session.outside import OutsideWatch
@@ -36,7 +36,9 @@ class SessionLink:
     def __init__(self, channel: Channel, box: int) -> None:
         self._channel = channel
         self.box = box  # the descriptor of the black box that the session reads
-        self.answers: queue.SimpleQueue[Frame] = queue.SimpleQueue()  # not yet unpickled
+        # What the session answers, and what it sends by itself: not yet unpickled.
+        self.answers: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+        self.sent: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self._asking = threading.Lock()  # one question at a time
         self.watch: OutsideWatch | None = None  # of the call that runs
 
@@ -77,7 +79,7 @@ class SessionLink:
     def receive(self, *, wait: bool = True) -> Any:
         """What the session sends next by itself; None if there is nothing, and it does not wait."""
         try:
-            return self.answers.get(block=wait).message().value
+            return self.sent.get(block=wait).message()
         except queue.Empty:
             return None
 
@@ -111,7 +113,7 @@ def main(descriptor: int, box: int) -> None:
         with suppress(EOFError):
             while True:  # unpickled by the thread that needs it: code of the user's may run then
                 frame = channel.receive()
-                (link.answers if frame.kind == ANSWER else calls).put(frame)
+                {ANSWER: link.answers, SENT: link.sent}.get(frame.kind, calls).put(frame)
         os._exit(1)
 
     def look() -> None:

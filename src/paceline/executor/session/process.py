@@ -23,7 +23,7 @@ from typing import Any
 import keras
 
 from paceline.executor.process import StopSignal
-from paceline.executor.session.channel import ANSWER, CALL, SETTINGS, Channel, Frame
+from paceline.executor.session.channel import ANSWER, CALL, SENT, SETTINGS, Channel, Frame
 from paceline.executor.session.messages import (
     OWN,
     Answered,
@@ -138,8 +138,12 @@ class JaxProcess:
             self._send(call, CALL)
 
     def send(self, value: Any) -> None:
-        """Sends what a function of the process waits for, or takes by ``SessionLink.receive``."""
-        self._send(Answered(value), ANSWER)
+        """Sends what the function that runs in the process takes by ``SessionLink.receive``."""
+        self._send(value, SENT)
+
+    def refuse(self) -> None:
+        """Answers a thread of an earlier call, whose function of the session no longer exists."""
+        self._send(Answered(failed=True), ANSWER)
 
     def receive(self, seconds: float) -> Any:
         """The next ``Told`` or ``CallEnded`` of the process; None if nothing comes in time."""
@@ -199,7 +203,7 @@ class JaxProcess:
         For a function of the session which the process has called, and which has more than one
         answer. The process answers by asking for "answer".
         """
-        self.send(value)
+        self._send(Answered(value), ANSWER)
         assert self._running is not None
         message = self._serve(self._running, until="answer")
         if isinstance(message, CallEnded):

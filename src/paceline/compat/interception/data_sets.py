@@ -1,0 +1,243 @@
+"""Data sets as x of intercepted fits: their examples as arrays, and the order of each epoch.
+
+A ``tf.data.Dataset``, a ``PyDataset``, a ``DataLoader`` or a generator often yields the same
+examples in each epoch, in one order or in several. Then a pack can train the fit. The arrays hold
+the examples in the order of their digests, so that fits on equal examples share an executor. For
+each epoch a pass is read, as ``fit`` does, and compared with the arrays: this gives its order.
+
+If the second pass has other examples than the first, as with random augmentation, the fit trains in
+Keras' own ``fit``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import random
+import sys
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+
+from paceline.compat.interception.process_state import ProcessState
+from paceline.data.adapters import (
+    RecordingIterator,
+    as_generator,
+    copied,
+    epoch_calls,
+    family,
+    is_data_set,
+    is_read_once,
+    is_wrapped,
+    length_of,
+    passes,
+)
+from paceline.data.arrays import ArrayData, NotArrays
+from paceline.data.batched import read_all
+from paceline.errors import DataError
+from paceline.program.canonical import Unpackable
+
+#: Bytes of a data set that is read into arrays, at most.
+_MOST = 1 << 30
+#: The arrays of running fits, by the digest of what they hold.
+_shared: weakref.WeakValueDictionary[bytes, ArrayData] = weakref.WeakValueDictionary()
+#: Data sets that draw the order of each pass from a state of their own, as far as passes show it.
+_drawing: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def draws_orders(x: Any) -> bool:
+    """Whether fits that share a data set must not read it in turns, as an earlier fit has shown."""
+    return is_data_set(x) and x in _drawing
+
+
+class UnpackableSet(Unpackable):
+    """No pack can train on a data set; ``unread``: a generator that yields again what was read."""
+
+    unread: Any = None
+
+
+class DataSetPasses:
+    """The passes of one fit over its data set, x.
+
+    ``epochs`` is the number of epochs, ``steps`` is ``steps_per_epoch``, ``shuffle`` that of
+    ``fit``. ``looks``: whether ``fit`` looks at a batch first, since the model is not built.
+    """
+
+    data: ArrayData  # the examples, in the order of their digests; from ``read`` on
+    batch_size: int
+
+    def __init__(self, x: Any, epochs: int, steps: int | None, *, shuffle: bool, looks: bool):
+        self._x, self._n_steps = x, steps
+        self._n_read = min(epochs, 2)  # passes that show whether all have the same examples
+        self._once = RecordingIterator(x) if is_read_once(x) else None
+        self._ends = self._once is None and length_of(x) != math.inf
+        self._endless: Iterator[Any] = iter(())  # the one pass of all epochs, if it does not end
+        self._shuffles = shuffle and isinstance(x, keras.utils.PyDataset)
+        self._looks = looks
+        self._ahead: list[np.ndarray] = []  # orders of the next epochs
+        self._begun = False
+
+    @property
+    def steps(self) -> int | None:
+        """Steps of an epoch, as ``fit`` knows them at the beginning; None: only reading tells."""
+        length = self._n_steps or length_of(self._x)
+        return None if length is None else int(length)
+
+    def read(self) -> None:
+        """Reads the passes of the first two epochs.
+
+        Raises NotArrays if a pack cannot train on these data, else as ``read_all``. Then ``fit``
+        finds all as it was, but for what ``unread`` yields.
+        """
+        if (self._n_steps is None) != self._ends:
+            raise NotArrays(f"steps_per_epoch is {self._n_steps}")
+        # A tf.data.Dataset and a generator have no state that could be copied or put back.
+        keeps = not self._ends or family(self._x) == "tf"
+        x, state = self._x if keeps else copied(self._x), ProcessState.now()
+        try:
+            self._begin(x)
+            self._take(*self._pass(x))
+            self._ahead += [self._order(self._pass(x)[0]) for _ in range(1, self._n_read)]
+            self._begun = keeps
+            # PyTorch's loaders draw from its own generator, of which each function has a state.
+            own = family(x) is not None and getattr(x, "generator", self) is not None
+            if own and any((order != self._ahead[0]).any() for order in self._ahead):
+                _drawing.add(x)
+        finally:
+            if not keeps:  # the epochs read these passes again
+                self._ahead = []
+                state.restore()
+
+    def _begin(self, x: Any) -> None:
+        """Does what ``fit`` does before its first epoch."""
+        begin, end = epoch_calls(x)
+        if self._looks and self._once is None:
+            begin()
+            next(self._batches(x), None)
+        end()
+        if not self._ends:
+            self._endless = self._once or passes(x)
+
+    def _take(self, data: ArrayData, size: int) -> None:
+        """Makes the data of the first pass."""
+        digests = _digests(data)
+        by = np.argsort(digests, kind="stable")
+        arrays = jax.tree.map(lambda array: array[by], data.inputs)
+        key = hashlib.blake2b(digests[by].tobytes(), digest_size=16)
+        key.update(str(jax.tree.map(lambda array: (array.shape, array.dtype), arrays)).encode())
+        data = replace(data, inputs=arrays, wrapped=is_wrapped(self._x))
+        self.data = _shared.setdefault(key.digest() + bytes([data.wrapped]), data)
+        self.batch_size, self._ahead = size, [_inverse(by)]
+
+    def next_order(self) -> np.ndarray:
+        """The order of the examples in the next epoch, i32[N].
+
+        Raises Unpackable, or DataError for a generator, if its examples are others.
+        """
+        if not self._begun:
+            self._begun = True
+            self._begin(self._x)
+        if self._ahead:
+            return self._ahead.pop(0)
+        if self._once is not None:
+            self._once.items = []
+        try:
+            return self._order(self._pass(self._x)[0])
+        except NotArrays as error:
+            if self._once is not None:  # what was read is lost
+                raise DataError(
+                    f"x: {error}, which shows after the second epoch. Pass arrays, or pass "
+                    "concurrent=False"
+                ) from error
+            raise Unpackable(str(error)) from error
+
+    def unread(self) -> Any:
+        """A generator that yields again what was read, if x is a generator; else None."""
+        if self._once is None:
+            return None
+        recorded, self._once.keeps = self._once, False
+        return as_generator(itertools.chain(recorded.items, recorded))
+
+    def _pass(self, x: Any) -> tuple[ArrayData, int]:
+        """Reads the examples of an epoch, and the size of the batches."""
+        begin, end = epoch_calls(x)
+        begin()
+        batches = self._batches(x) if self._ends else self._endless
+        batches = _limited(itertools.islice(batches, self._n_steps))
+        found = read_all(batches, sys.maxsize, allow_nan=True, what="x")
+        end()
+        return found
+
+    def _batches(self, x: Any) -> Iterator[Any]:
+        if not self._shuffles:
+            return passes(x)
+        numbers = list(range(x.num_batches))
+        random.shuffle(numbers)  # as Keras does
+        return map(x.__getitem__, numbers)
+
+    def _order(self, data: ArrayData) -> np.ndarray:
+        """The order in which a pass has the examples."""
+        by = np.argsort(_digests(data), kind="stable")
+        if not _equal(self.data.inputs, jax.tree.map(lambda array: array[by], data.inputs)):
+            raise NotArrays("the examples of x differ from epoch to epoch")
+        return _inverse(by)
+
+
+def read_validation(x: Any) -> tuple[ArrayData, int]:
+    """Validation data that are a data set, as arrays, and the size of its batches.
+
+    Raises NotArrays if two passes differ; UsageError and DataError as ``read_all``.
+    """
+    data, size = read_all(x, None, allow_nan=True, what="validation_data")
+    state = ProcessState.now()
+    try:
+        again, _ = read_all(copied(x), None, allow_nan=True, what="validation_data")
+    finally:
+        state.restore()
+    if not _equal(data.inputs, again.inputs):
+        raise NotArrays("two passes over validation_data differ")
+    return data, size
+
+
+def _limited(batches: Iterator[Any]) -> Iterator[Any]:
+    n_bytes = 0
+    for batch in batches:
+        n_bytes += sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(batch))
+        if n_bytes > _MOST:
+            raise NotArrays(f"x is a data set of more than {_MOST >> 30} GiB")
+        yield batch
+
+
+def _digests(data: ArrayData) -> np.ndarray:
+    """A number for each example, u64[N]."""
+    rows = [
+        np.ascontiguousarray(array).reshape(data.n, -1).view(np.uint8)
+        for array in jax.tree.leaves(data.inputs)
+    ]
+    found = bytearray()
+    for parts in zip(*rows, strict=True):
+        digest = hashlib.blake2b(digest_size=8)
+        for part in parts:
+            digest.update(part)
+        found += digest.digest()
+    return np.frombuffer(bytes(found), np.uint64)
+
+
+def _inverse(by: np.ndarray) -> np.ndarray:
+    order = np.empty(len(by), np.int32)
+    order[by] = np.arange(len(by), dtype=np.int32)
+    return order
+
+
+def _equal(ours: Any, theirs: Any) -> bool:
+    """Whether two nests of arrays hold the same, byte by byte."""
+    if jax.tree.structure(ours) != jax.tree.structure(theirs):
+        return False
+    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    return all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in pairs)

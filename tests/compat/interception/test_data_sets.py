@@ -1,0 +1,109 @@
+"""Fits on data sets train in packs, and come to the same as in Keras' own ``fit``."""
+
+from __future__ import annotations
+
+import math
+import random
+from functools import partial
+
+import keras
+import numpy as np
+import pytest
+
+from compat.interception.alone import alone, assert_same
+from compat.interception.functions import X, Y, network
+from marks import slow_where
+from paceline.compat.interception import Engine, FunctionCall
+
+N, B = 64, 16
+
+
+class Batches(keras.utils.PyDataset):
+    """Examples in batches, the last of which may be smaller."""
+
+    def __init__(self, n: int = N, noise: float = 0.0) -> None:
+        super().__init__()
+        self.index, self.noise = np.arange(n), noise
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.index) / B)
+
+    def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        at = self.index[B * number : B * (number + 1)]
+        noise = self.noise and np.random.normal(size=X[at].shape)
+        return (X[at] + noise).astype("float32"), Y[at]
+
+
+class Shuffled(Batches):
+    """The same in another order after each epoch."""
+
+    def on_epoch_end(self) -> None:
+        np.random.shuffle(self.index)
+
+
+class Norms(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.norms = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.norms.append(float(np.linalg.norm(self.model.get_weights()[0])))
+
+
+def batches(noise: float = 0.0):
+    while True:
+        yield from map(Batches(noise=noise).__getitem__, range(4))
+
+
+def fitted(i: int, x, **arguments):
+    """What a fit comes to, and what the function draws after it."""
+    model = network(i)
+    history = model.fit(x, epochs=3, verbose=0, **arguments)
+    return history, model, random.random(), float(np.random.random())
+
+
+def seen(i: int):
+    norms = Norms()
+    more = {"class_weight": {0: 1.0, 1: 2.0, 2: 0.5}, "validation_data": Batches(40)}
+    return *fitted(i, Batches(60), shuffle=False, callbacks=[norms], **more), norms.norms
+
+
+PACKS = {
+    "shuffled by fit": lambda i: fitted(i, Batches()),
+    "shuffled by itself": lambda i: fitted(i, Shuffled(60), shuffle=False),
+    "generator": lambda i: fitted(i, batches(), steps_per_epoch=4, shuffle=False),
+    "with callbacks": seen,
+}
+ALONE = {
+    "augmented": lambda i: fitted(i, Batches(noise=0.1), shuffle=False),
+    "augmented generator": lambda i: fitted(i, batches(0.1), steps_per_epoch=4, shuffle=False),
+    "small batch among others": lambda i: fitted(i, Batches(60)),
+}
+
+
+def compared(function):
+    """Why fits were alone, and the notes, of functions that equal themselves alone."""
+    notes: list[str] = []
+    with Engine(notes=notes.append) as engine:
+        calls = [FunctionCall(i, partial(function, i), 20 + i) for i in range(2)]
+        outcomes = {outcome.number: outcome for outcome in engine.run(calls)}
+        counts = engine.program_counts()
+    for i, outcome in outcomes.items():
+        assert outcome.error is None
+        assert_same(outcome.value, alone(partial(function, i), 20 + i))
+    return [fit.why_alone for each in outcomes.values() for fit in each.fits], notes, counts
+
+
+@pytest.mark.parametrize("name", slow_where(PACKS, lambda name: name != "shuffled by itself"))
+def test_the_same_examples_in_any_order_train_in_packs(name: str) -> None:
+    why, notes, counts = compared(PACKS[name])
+    assert why == [None, None] and notes == []
+    assert counts["distinct"] == 1  # fits on equal examples share an executor
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALONE)
+def test_other_examples_in_each_epoch_train_in_fit(name: str) -> None:
+    why, notes, _ = compared(ALONE[name])
+    said = "smaller batch" if name == "small batch among others" else "differ from epoch to epoch"
+    assert all(said in each for each in why)
+    assert len(notes) == 1 and "train in Keras' own fit, one at a time" in notes[0]

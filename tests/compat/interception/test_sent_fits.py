@@ -1,0 +1,76 @@
+"""Fits of a session that is not on JAX; NumPy's backend stands for all others.
+
+Keras cannot train on NumPy, so whatever is trained here was trained in the other process.
+``tests/sessions`` has sessions on TensorFlow and PyTorch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from session_scripts import run_script
+
+FITS = """
+import glob, signal
+
+
+class Norms(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.norms = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.norms.append(float(np.linalg.norm(self.model.get_weights()[0])))
+        kill = os.environ.get("KILL", "")
+        if epoch == 1 and os.path.exists(kill):
+            os.remove(kill)
+            for path in glob.glob("/proc/[0-9]*/status"):
+                if f"PPid:\\t{os.getpid()}\\n" in open(path).read():
+                    os.kill(int(path.split("/")[2]), signal.SIGKILL)
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, number):
+        return X[15 * number : 15 * number + 15], Y[15 * number : 15 * number + 15]
+
+
+def train(i):
+    drawn = float(np.random.random())
+    layers = [keras.layers.Dense(4, activation="relu"), keras.layers.Dense(3, "softmax")]
+    model = keras.Sequential([keras.Input((6,)), *layers])
+    weights = np.random.default_rng(i)
+    for variable in model.trainable_variables:
+        variable.assign(weights.normal(size=variable.shape))
+    model.compile(keras.optimizers.SGD(0.1 * (i + 1)), "sparse_categorical_crossentropy")
+    norms = Norms()
+    callbacks = [norms] if i % 2 else []
+    first = model.fit(X, Y, epochs=4, validation_data=(X, Y), verbose=0, callbacks=callbacks)
+    second = model.fit(Batches(), epochs=3, verbose=0)
+    return first.history, second.history, getattr(norms, "norms", []), drawn
+
+
+notes = []
+if "KILL" in os.environ:
+    open(os.environ["KILL"], "w").close()
+calls = list(paceline.map(train, range(3), seeds=4, notes=notes.append))
+backend = keras.backend.backend()
+print("FOUND" + json.dumps({"calls": calls, "notes": notes, "backend": backend}))
+"""
+
+
+@pytest.mark.slow
+def test_fits_are_those_of_a_session_on_jax_also_after_a_kill(fresh_folder: Path) -> None:
+    here = run_script(FITS, "jax")
+    assert here["notes"] == [] and "6 fits in packs" in here["stderr"]
+    for more in ({}, {"KILL": str(fresh_folder / "kill")}):
+        there = run_script(FITS, "numpy", **more)
+        assert there["backend"] == "numpy" and "6 fits in packs" in there["stderr"]
+        assert len(there["notes"]) == len(more) and not (fresh_folder / "kill").exists()
+        for one, other in zip(there["calls"], here["calls"], strict=True):
+            assert one[:2] == other[:2] and one[3] == other[3]
+            assert one[2] == pytest.approx(other[2], rel=1e-6)  # NumPy adds in another order
+    assert "SIGKILL" in there["notes"][0]
