@@ -44,27 +44,18 @@ class _JoblibFinder(importlib.abc.MetaPathFinder):
             spec = None if find is None else find(fullname, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _RegisteringLoader(spec.loader)
+                    _register_after(spec.loader)
                 return spec
         return None
 
 
-class _RegisteringLoader(importlib.abc.Loader):
-    """The loader of joblib, which registers the backend at the end of the import."""
+def _register_after(loader: Any) -> None:
+    """Registers the backend when this loader, which belongs to one import, has run joblib."""
+    run = loader.exec_module
 
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        # From now on the module has its own loader, which tools ask for sources and resources.
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
+    def exec_module(module: ModuleType) -> None:
+        del loader.exec_module
+        run(module)
         _add_to(module)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
+    loader.exec_module = exec_module

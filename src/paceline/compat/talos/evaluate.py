@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import keras
@@ -205,29 +204,28 @@ class Predict:
 # -- how a model is scored ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Scoring:
-    """How models are scored on parts of data; the fields are explained at ``Evaluate.evaluate``."""
+    """Scores models on the same parts of data; see ``Evaluate.evaluate`` for the arguments."""
 
-    x: Any
-    y: Any
-    task: str
-    multi_input: bool
-    folds: int
-    shuffle: bool
-    average: str | None
-    seed: int | None
-
-    def __post_init__(self) -> None:
-        _check_task(self.task)
-        check_inputs(self.x, self.multi_input)
+    def __init__(
+        self,
+        x: Any,
+        y: Any,
+        task: str,
+        multi_input: bool,
+        folds: int,
+        shuffle: bool = True,
+        average: str | None = None,
+        seed: int | None = None,
+    ) -> None:
+        _check_task(task)
+        check_inputs(x, multi_input)
+        self._task, self._average = task, average
+        self._parts = kfold(x, y, folds, shuffle, seed)
 
     def scores(self, model: Any) -> list[float]:
         """Returns a score of the model for each part."""
-        return [
-            score(truth, outputs(model, part), self.task, self.average)
-            for part, truth in kfold(self.x, self.y, self.folds, self.shuffle, self.seed)
-        ]
+        return [score(y, outputs(model, x), self._task, self._average) for x, y in self._parts]
 
 
 def score(truth: Any, predicted: Any, task: str, average: str | None = None) -> float:

@@ -267,7 +267,7 @@ def best_epoch(metric: str, values: list[float]) -> int:
 
 
 def is_loss(metric: str) -> bool:
-    """Returns whether low values of a metric are better; False where its name does not say."""
+    """Returns whether low values of a metric are better; False if its name does not say."""
     return known_direction(metric) == "minimize"
 
 

@@ -15,7 +15,7 @@ import keras
 from paceline.compat.talos.errors import TalosParamsError
 
 ops: Any = keras.ops
-#: Lets Keras find a class when it reads a model that was compiled with the class.
+#: Keras finds registered classes when it reads a model that was compiled with them.
 _registered: Any = keras.saving.register_keras_serializable("talos")
 
 

@@ -146,7 +146,7 @@ class Rounds:
 
     space: ParamSpace
     folder: Path
-    log: Path  # a row for each permutation, where Talos has it
+    log: Path  # a row for each permutation, at the path of Talos
     last_epoch: bool  # whether the log has the last epoch of each metric; else the best one
     begun: list[int] = field(default_factory=list)  # rows of the space, in the order they began
     again: deque[int] = field(default_factory=deque)  # numbers that were running at a kill

@@ -16,7 +16,7 @@ import pandas as pd
 from paceline.compat.talos import metrics
 from paceline.compat.talos.callbacks import TrainingPlot
 from paceline.compat.talos.errors import TalosDataError
-from paceline.compat.talos.evaluate import check_inputs, kfold, measure, outputs, score, split
+from paceline.compat.talos.evaluate import Scoring, check_inputs, measure, split
 from paceline.compat.talos.logs import (
     column,
     is_loss,
@@ -198,8 +198,7 @@ def recover_best_model(
     found = table.sort_values(name, ascending=least, kind="stable").head(n_models).copy()
     if x_cross is None:
         x_cross, y_cross = x_val, y_val
-    check_inputs(x_cross, multi_input)
-    parts = kfold(x_cross, y_cross, folds)
+    scoring = Scoring(x_cross, y_cross, task, multi_input, folds)
     models, scores = [], []
     columns = parameter_columns(experiment_log)
     rows = found.to_dict("records")  # a Series would turn integers of a row into floats
@@ -215,8 +214,7 @@ def recover_best_model(
             params = param_resolver(params)
         _, model = input_model(x_train, y_train, x_val, y_val, params)
         models.append(model)
-        each = [score(y, outputs(model, x), task) for x, y in parts]
-        scores.append(float(np.mean(each)))
+        scores.append(float(np.mean(scoring.scores(model))))
     found[f"crossval_mean_{measure(task)}"] = scores
     return found, models
 

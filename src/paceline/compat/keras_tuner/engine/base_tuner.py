@@ -27,16 +27,7 @@ from paceline.search_space import HyperParameters
 class BaseTuner:
     """A tuner that runs the trials of an oracle; a subclass defines ``run_trial`` for one trial.
 
-    Args:
-        oracle: Decides which configurations are tried.
-        hypermodel: A function ``build(hp)`` or a ``HyperModel``.
-        directory: The folder that holds project folders; None: the working folder.
-        project_name: Name of the project's folder in ``directory``.
-        overwrite: Whether a new project replaces an existing one, as soon as it has a complete
-            trial; else the search continues the existing project.
-        tuner_id: Name of this process among those that share an oracle.
-        logger: Has no effect, as in KerasTuner.
-        **kwargs: Further arguments raise an error.
+    The arguments are those of ``Tuner`` with the same names.
 
     Raises:
         ValueError: ``oracle`` is not an ``Oracle``, or an argument is unknown.

@@ -6,6 +6,7 @@ import glob
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +73,13 @@ class CallbackFiles:
             give_own_path(callback, trial_id, paths)
 
 
+@dataclass(frozen=True)
 class ExecutionPaths:
-    """The paths of trainings; a ``TrialPaths``.
+    """The paths of trainings; a ``TrialPaths``."""
 
-    ``execution_of`` takes the search's name for a training, and returns the id of its trial and the
-    number of the execution, from 0.
-    """
-
-    def __init__(
-        self, files: CallbackFiles, execution_of: Callable[[str], tuple[str, int]]
-    ) -> None:
-        self._files, self._execution_of = files, execution_of
+    files: CallbackFiles
+    # The search's name for a training -> the id of its trial, and the execution's number, from 0.
+    execution_of: Callable[[str], tuple[str, int]]
 
     def first_length(self, trial: str, at: int) -> Path | None:
         """Returns None, because a project does not store it."""
@@ -90,11 +87,11 @@ class ExecutionPaths:
 
     def label(self, trial: str) -> str:
         """Returns the text for ``{trial}`` in paths."""
-        return self._execution_of(trial)[0]
+        return self.execution_of(trial)[0]
 
     def of(self, path: Path, trial: str, is_file: bool) -> Path:
         """Returns the path of a training for a path of the user."""
-        trial_id, execution = self._execution_of(trial)
+        trial_id, execution = self.execution_of(trial)
         if is_file:
-            return self._files.file_of(path, trial_id, execution)
+            return self.files.file_of(path, trial_id, execution)
         return path / trial_id / f"execution{execution}"

@@ -13,12 +13,7 @@ _WIDTH = 18
 
 
 class Display:
-    """Prints which trials begin and end.
-
-    Args:
-        oracle: The oracle of the trials.
-        verbose: 0: nothing is printed.
-    """
+    """Prints which trials begin and end, unless ``verbose`` is 0."""
 
     def __init__(self, oracle: Any, verbose: int = 1) -> None:
         self.oracle, self.verbose = oracle, verbose

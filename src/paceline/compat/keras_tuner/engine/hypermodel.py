@@ -47,11 +47,7 @@ class HyperModel:
 
 
 class DefaultHyperModel(HyperModel):
-    """A function ``build(hp)`` as a hypermodel.
-
-    Args:
-        build: The function.
-    """
+    """A function ``build(hp)`` as a hypermodel."""
 
     def __init__(self, build: Callable[[Any], Any]) -> None:
         self._function = build

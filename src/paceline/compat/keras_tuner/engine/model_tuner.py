@@ -156,13 +156,8 @@ class ModelTuner(BaseTuner):
     def run_trial(self, trial: Trial, *args: Any, **kwargs: Any) -> Any:
         """Builds and trains the model of a trial, ``executions_per_trial`` times.
 
-        Args:
-            trial: The trial.
-            *args: Positional arguments of ``search``.
-            **kwargs: Keyword arguments of ``search``.
-
-        Returns:
-            A list with the result of the hypermodel's ``fit`` for each execution.
+        The other arguments are those of ``search``. Returns a list with the result of the
+        hypermodel's ``fit`` for each execution.
         """
         saver = SaveBestEpoch(self.oracle.objective, self._get_checkpoint_fname(trial.trial_id))
         given = kwargs.pop("callbacks", None) or []

@@ -50,11 +50,7 @@ class DefaultObjective(Objective):
 
 
 class MultiObjective(Objective):
-    """Several objectives: the sum of those to minimise minus the sum of those to maximise.
-
-    Args:
-        objectives: The objectives.
-    """
+    """Several objectives: the sum of those to minimise minus the sum of those to maximise."""
 
     def __init__(self, objectives: list[Objective]) -> None:
         super().__init__("multi_objective", "min")

@@ -51,12 +51,7 @@ class EpochCallback(keras.callbacks.Callback):
 
 
 class TunerCallback(EpochCallback):
-    """Calls the hooks of a tuner for batches, too; a ``fit`` with this callback cannot be packed.
-
-    Args:
-        tuner: The tuner.
-        trial: The trial that trains.
-    """
+    """Calls the hooks of a tuner for batches, too; such a ``fit`` cannot train in a pack."""
 
     def on_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Keras calls this method, with its own arguments."""
