@@ -23,7 +23,7 @@ from paceline.study.storage.folder import (
     journal_path,
     raise_renamed,
 )
-from paceline.study.storage.journal import DamagedLineError, JournalFile, damaged
+from paceline.study.storage.journal import DamagedLineError, JournalFile, damaged, lines_of
 from paceline.study.storage.journal_storage import JournalReplay
 from paceline.study.storage.storage import StudyStorage, uncollected
 from paceline.study.trials import trial_codec
@@ -47,7 +47,7 @@ def meta_in_journal(name: str, *, storage: str | None, directory: Path) -> dict[
         return None
     file, replay = JournalFile(path), JournalReplay()
     try:
-        for number, line in enumerate(file.read_lines(0)):
+        for number, line in enumerate(file.read(0, lines_of)):
             if not line.startswith(_OF_TRIALS):
                 replay.n_lines = number
                 replay.apply(line)

@@ -189,3 +189,20 @@ def test_without_a_time_limit_a_paused_trial_is_one_under_way():
     study.accept(0, 0, create_trial(state=OptunaState.RUNNING))
     study.pause(0, paused=True)
     assert (told.ended, len(told.open_ids)) == ([], 1)
+
+
+def test_a_trial_of_others_is_learnt_once_whatever_its_number():
+    past, told = trials(4), ToldTrials(0)
+    study = sampled(past, told)
+    assert not any(study.learn_peer_trial(trial, (1,)) for trial in past)
+    assert [trial.number for trial in told.all_ended] == [0, 1, 2, 3]
+
+    begun = create_trial(state=OptunaState.RUNNING)
+    begun.number = 9
+    assert not study.learn_peer_trial(begun, (1,))
+    study.renumber(9, 11)
+    assert (study.is_open(9), study.is_open(11)) == (False, True)
+    ended = create_trial(value=0.5)
+    ended.number = 11
+    assert [study.learn_peer_trial(ended, (1,)) for _ in range(2)] == [True, False]
+    assert (len(told.all_ended), told.open_ids, study.is_open(11)) == (5, [], False)

@@ -14,6 +14,7 @@ from optuna.trial import TrialState as OptunaState
 
 import servers
 from marks import slow_where
+from paceline.study.sharing import claims
 from paceline.study.sharing.claims import TrialClaims, stands
 from paceline.study.sharing.heartbeat import MISSED
 from paceline.study.sharing.peers import ClaimLost
@@ -609,3 +610,23 @@ def test_the_folder_goes_with_the_last_worker(party: Party, tmp_path: Path) -> N
         study.close()
         party.workers[study].leave()
         assert folder.exists() == stays
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ({"hparams": {"a": 1, "b": 2}}, {"hparams": {"b": 2, "a": 1}}, True),
+        ({"hparams": {"a": 1}}, {"hparams": {"a": True}}, False),
+        ({"hparams": {"a": 1}}, {"hparams": {"a": 1.0}}, False),
+        ({"hparams": {"a": 1}}, {"hparams": {"a": 1}, "continued_from": 3}, False),
+        ({"hparams": {"a": 1}, "seed": 1}, {"hparams": {"a": 1}, "seed": 2}, True),
+        (
+            {"hparams": {"a": 1}, "continued_from": 3, "continued_at": 5, "seed": 1},
+            {"hparams": {"a": 1}, "continued_from": 3, "continued_at": 5, "seed": 2},
+            False,
+        ),
+    ],
+)
+def test_a_claim_goes_by_values_their_types_and_what_is_continued(one, other, alike) -> None:
+    trials = (optuna.trial.create_trial(value=0.0, user_attrs=attrs) for attrs in (one, other))
+    assert claims._are_alike(*trials) == alike

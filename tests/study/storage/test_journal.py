@@ -17,6 +17,7 @@ from paceline.study.storage.journal import (
     FileLock,
     JournalFile,
     _process_space,
+    lines_of,
     record_of,
 )
 from paceline.study.storage.journal_storage import JournalStorage
@@ -29,7 +30,7 @@ def record(number: int) -> dict:
 
 
 def read(journal: JournalFile, start: int = 0) -> list[dict]:
-    return [json.loads(line) for line in journal.read_lines(start)]
+    return [json.loads(line) for line in journal.read(start, lines_of)]
 
 
 def write(journal: JournalFile, *records: dict) -> None:

@@ -40,6 +40,26 @@ class DamagedLineError(ValueError):
         self.reason, self.line = reason, line
 
 
+def line_of(record: dict[str, Any]) -> bytes:
+    """Return a record as a line of a journal."""
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+
+def lines_of(text: bytes) -> list[bytes]:
+    """Return whole lines apart, each with its end."""
+    return text.splitlines(keepends=True)
+
+
+def records_of(text: bytes) -> list[Any]:
+    """Return whole lines as records; as ``lines_of`` does where one of them needs a closer look."""
+    if text.isascii():
+        with contextlib.suppress(*schema.UNREADABLE):
+            found = _RECORD.decode_lines(text)
+            if len(found) == text.count(b"\n"):  # else there are empty lines
+                return found
+    return lines_of(text)
+
+
 class JournalFile:
     """The lines of a file, oldest first; the first write makes the file.
 
@@ -66,15 +86,8 @@ class JournalFile:
         # Whether the file was read since the batch was opened: until it ends nobody can change it.
         self._fresh = False
 
-    def read_lines(self, start: int) -> Iterator[bytes]:
-        """Yield the lines from number ``start`` on, from 0, an open batch's included."""
-        return self._read(start, lines_of)
-
-    def read_records(self, start: int) -> Iterator[Any]:
-        """Yield lines as ``read_lines`` does, those that are read together as records."""
-        return self._read(start, records_of)
-
-    def _read(self, start: int, cut: Callable[[bytes], list[Any]]) -> Iterator[Any]:
+    def read(self, start: int, cut: Callable[[bytes], list[Any]] = records_of) -> Iterator[Any]:
+        """Yield the lines from number ``start`` on, from 0, as ``cut`` has those of the file."""
         if start < self._count:
             self._count = self._size = 0
             self._fresh = False
@@ -181,26 +194,6 @@ class JournalFile:
                 with contextlib.suppress(OSError):
                     file.truncate(start)
                 raise
-
-
-def line_of(record: dict[str, Any]) -> bytes:
-    """Return a record as a line of a journal."""
-    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
-
-
-def lines_of(text: bytes) -> list[bytes]:
-    """Return whole lines apart, each with its end."""
-    return text.splitlines(keepends=True)
-
-
-def records_of(text: bytes) -> list[Any]:
-    """Return whole lines as records; as ``lines_of`` does where one of them needs a closer look."""
-    if text.isascii():
-        with contextlib.suppress(*schema.UNREADABLE):
-            found = _RECORD.decode_lines(text)
-            if len(found) == text.count(b"\n"):  # else there are empty lines
-                return found
-    return lines_of(text)
 
 
 def record_of(line: bytes) -> Any:

@@ -453,7 +453,7 @@ class JournalStorage(BaseStorage):
         """Apply the lines that are new; return why the last line of this thread changed nothing."""
         refused, replay, writer = None, self._replay, self._writer
         with self._file.turn:
-            for line in self._file.read_records(replay.n_lines):
+            for line in self._file.read(replay.n_lines):
                 n_trials = len(replay.trials)
                 try:
                     by, why = replay.apply(line)

@@ -37,10 +37,6 @@ class TrialEvents:
             math.inf if self._strategy.ends_by_itself else REJECTED_IN_A_ROW,
         )
 
-    def began(self) -> None:
-        """A trial was built, traced and handed to an executor."""
-        self.failures.began()
-
     def pruned(self, number: int) -> None:
         """A trial that runs is not worth more of the time."""
         self.failures.ended_well()

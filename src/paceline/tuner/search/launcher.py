@@ -253,13 +253,10 @@ class TrialLauncher:
         """Calls the user's build for a trial; raises whatever that raises."""
         began = time.perf_counter()
         try:
-            return self._timeout.build(lambda: self._call_build(hp, proposal))
+            with self._context.guard.building(proposal.number, hp):
+                return self._timeout.build(lambda: self._built(hp, proposal))
         finally:
             self.seconds += time.perf_counter() - began
-
-    def _call_build(self, hp: HyperParameters, proposal: Proposal | Trial) -> BuiltTrial:
-        with self._context.guard.building(proposal.number, hp):
-            return self._built(hp, proposal)
 
     def _built(self, hp: HyperParameters, proposal: Proposal | Trial) -> BuiltTrial:
         session, why_fit = self._context.session, None
@@ -374,7 +371,7 @@ class TrialLauncher:
                 self._context.session.refuse(number, error)
             self._events.build_failed(number, error)
             return
-        self._events.began()
+        self._events.failures.began()
 
     def _hand_over(self, trial: Trial, built: BuiltTrial) -> None:
         """Submits a trial to the executor that can train it."""
