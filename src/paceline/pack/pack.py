@@ -23,7 +23,7 @@ from paceline.data.folds import Fold
 from paceline.pack.callbacks.driver import CallbackDriver
 from paceline.pack.plan import Arrays, CompiledPlan
 from paceline.pack.slot_rows import SlotStack, on_host
-from paceline.pack.slot_view import PackSlot, SlotView
+from paceline.pack.slot_view import SlotView
 from paceline.program.canonical import Constant
 from paceline.program.padding.widths import PaddedLayout
 from paceline.program.trace import State
@@ -486,3 +486,19 @@ class Pack:
             *self._state, self._metrics = self.program.put(self._lists, embedded)
         self._admitted.update(self._waiting)
         self._waiting.clear()
+
+
+@dataclass(frozen=True)
+class PackSlot:
+    """One slot of a pack, as a trial's callbacks read and write it."""
+
+    pack: Pack
+    slot: int
+
+    def read(self, part: int, leaf: int) -> np.ndarray:
+        """As ``Slot``."""
+        return self.pack.read(self.slot, part, leaf)
+
+    def write(self, part: int, leaf: int, value: np.ndarray) -> None:
+        """As ``Slot``."""
+        self.pack.write(self.slot, part, leaf, value)

@@ -26,7 +26,7 @@ from paceline.pack.mesh import TRIAL, MeshLayout
 from paceline.program.trace import State
 
 if TYPE_CHECKING:
-    from paceline.pack.plan import CompiledPlan
+    from paceline.pack.plan.base import CompiledPlan
 
 Arrays = list[Any]
 
@@ -280,6 +280,11 @@ def _with_own(array: Any, own: Mapping[int, Any], layout: MeshLayout | None, to:
     index = np.arange(len(array), dtype=np.int32)
     ((found,),) = _merge(layout)([[array]], jax.device_put([[column]], to), index, mask)
     return found
+
+
+def is_lent(state: State) -> bool:
+    """Whether a pack has lent variables of a state."""
+    return bool(_rows(state))
 
 
 def _is_lent(leaf: Any) -> bool:

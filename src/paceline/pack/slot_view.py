@@ -11,8 +11,6 @@ Notation
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +18,6 @@ import numpy as np
 
 from paceline.pack.plan import Arrays, CompiledPlan
 from paceline.program.trace import State
-
-if TYPE_CHECKING:
-    from paceline.pack.pack import Pack
 
 #: Bytes of one slot's variable up to which those of all slots are fetched at once.
 _SMALL = 4096
@@ -88,19 +83,3 @@ class SlotView:
             ((column,),) = self._program.fetch([[self._state[part][leaf]]])
             self._columns[part, leaf] = column
         return self._columns[part, leaf]
-
-
-@dataclass(frozen=True)
-class PackSlot:
-    """One slot of a pack, as a trial's callbacks read and write it."""
-
-    pack: Pack
-    slot: int
-
-    def read(self, part: int, leaf: int) -> np.ndarray:
-        """A copy of one variable, number ``leaf`` of the list ``part`` of ``State.lists``."""
-        return self.pack.read(self.slot, part, leaf)
-
-    def write(self, part: int, leaf: int, value: np.ndarray) -> None:
-        """Replaces one variable from the next epoch on by a value of the same shape."""
-        self.pack.write(self.slot, part, leaf, value)

@@ -87,6 +87,11 @@ class Machines:
         """Trials of one program that train side by side on one machine, at most."""
         return max((machine.facts.max_slots for machine in self), default=1)
 
+    @property
+    def packs_at_once(self) -> int:
+        """Packs that train at once: one on each machine."""
+        return max(1, len(self))
+
     def slots_now(self, groups: Sequence[TrialGroup]) -> int:
         """Trials that can train at once on all machines, with the present programs."""
         if not self.settled:

@@ -303,6 +303,11 @@ class TrialDemand:
         return self.by_time and not any(group.is_settled for group in self.grouper.groups)
 
     @property
+    def packs_at_once(self) -> int:
+        """Packs that train at the same time."""
+        return self.planner.packs_at_once
+
+    @property
     def hungry(self) -> bool:
         """Whether training should wait for more trials, because slots would stay empty."""
         if self.stream is not None:

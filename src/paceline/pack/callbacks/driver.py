@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,6 +15,7 @@ from paceline.pack.callbacks.per_trial import numbers
 from paceline.pack.callbacks.random_states import OwnRandomStates, RandomStates
 from paceline.pack.callbacks.remote_files import UserFolders
 from paceline.pack.callbacks.slot_model import (
+    Slot,
     SlotModel,
     check_attributes,
     plain_attributes,
@@ -28,9 +29,6 @@ from paceline.pack.callbacks.state import (
 )
 from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
-
-if TYPE_CHECKING:
-    from paceline.pack.slot_view import PackSlot
 
 #: Callbacks of Keras' that draw no random numbers; a trial's own states take a moment to change to.
 _DRAW_NOTHING = (
@@ -76,7 +74,7 @@ class CallbackDriver:
         self._logs_seen = _CaptureLogs()
         self._list: Any = None
         self._model: SlotModel | None = None
-        self._slot: PackSlot | None = None
+        self._slot: Slot | None = None
         self._stored: CallbackState | None = None
         # Each callback's attributes when training had begun.
         self._begun_with: list[dict[str, Any]] = []
@@ -101,7 +99,7 @@ class CallbackDriver:
         seconds, self._seconds = self._seconds, 0.0
         return seconds
 
-    def attach(self, slot: PackSlot | None) -> None:
+    def attach(self, slot: Slot | None) -> None:
         """Gives the callbacks' model the variables of a slot; None: the trial has left its slot."""
         self._slot = slot
         if self._model is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,12 +22,21 @@ from paceline.program.canonical import Unpackable
 from paceline.program.initial_weights import TrainableFlags, shared_variables
 from paceline.program.trace import variables_of
 
-if TYPE_CHECKING:
-    from paceline.pack.slot_view import PackSlot
-
 #: Attributes that Keras itself sets while a model trains.
 _OF_KERAS = frozenset({"built", "stop_training"})
 _METRICS = 3  # the number of the metrics' list in ``State.lists``
+
+
+class Slot(Protocol):
+    """One slot of a pack, between two epochs."""
+
+    def read(self, part: int, leaf: int) -> np.ndarray:
+        """A copy of one variable, number ``leaf`` of the list ``part`` of ``State.lists``."""
+        ...
+
+    def write(self, part: int, leaf: int, value: np.ndarray) -> None:
+        """Replaces one variable from the next epoch on by a value of the same shape."""
+        ...
 
 
 class SlotModel:
@@ -42,7 +51,7 @@ class SlotModel:
         self._lists = variables_of(model)
         self._flags = self._trained()
         self._touched: set[_SlotArrayHolder] = set()
-        self._slot: PackSlot | None = None
+        self._slot: Slot | None = None
         self.trains = False  # whether the model has begun to train
         self.froze = False  # whether ``layer.trainable`` was changed since
         shared = {id(variable) for variable in shared_variables(model)}
@@ -73,7 +82,7 @@ class SlotModel:
         finally:
             outside.restore()
 
-    def attach(self, slot: PackSlot | None) -> None:
+    def attach(self, slot: Slot | None) -> None:
         """Binds the variables to a slot from now on; None: to no slot."""
         self.forget()
         self._slot = slot

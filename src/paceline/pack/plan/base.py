@@ -32,7 +32,6 @@ from paceline.data.arrays import ArrayData
 from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import ChunkedArrays, ChunkedBatches, EpochData, ResidentArrays
 from paceline.pack.mesh import MeshLayout
-from paceline.pack.slot_rows import RowLeaf
 from paceline.program import jax_compat
 from paceline.program.compile import CompileEffort, Executable
 from paceline.program.padding.batches import MaskedStep, merger
@@ -414,11 +413,6 @@ def slice_examples(data: Any, start: Any, size: int) -> Any:
     ``start``: i32[], number of the first example. ``size``: B.
     """
     return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, start, size), data)
-
-
-def is_lent(state: State) -> bool:
-    """Whether a pack has lent variables of a state."""
-    return any(isinstance(leaf, RowLeaf) for part in state.lists() for leaf in part)
 
 
 def shapes(state: State, n_slots: int | None = None) -> list[Arrays]:

@@ -21,13 +21,12 @@ from paceline.pack.plan.base import (
     SizedStep,
     gather_examples,
     index_shape,
-    is_lent,
     lifted_shapes,
     shapes,
     slice_examples,
     validated,
 )
-from paceline.pack.slot_rows import on_device
+from paceline.pack.slot_rows import is_lent, on_device
 from paceline.program.compile import compile_in_background, program_key
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State

@@ -25,13 +25,12 @@ from paceline.pack.plan.base import (
     SizedStep,
     gather_examples,
     index_shape,
-    is_lent,
     lifted_shapes,
     shapes,
     slice_examples,
     validated,
 )
-from paceline.pack.slot_rows import RowWriter, move_rows, on_host
+from paceline.pack.slot_rows import RowWriter, is_lent, move_rows, on_host
 from paceline.program.compile import CompileEffort, Executable, compile_in_background, program_key
 from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State
