@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -19,6 +20,7 @@ def measured(monkeypatch, user_modules) -> dict[str, Any]:
     """What ``paceline.bench`` was called with; ``result`` is what it returns."""
     call: dict[str, Any] = {"result": Bench([run(measurement(32, 1000.0))])}
 
+    @functools.wraps(api.bench)  # its arguments are those that are handed on
     def bench(build, x, y, **arguments):
         call.update(build=build, x=x, y=y, **arguments)
         return call["result"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from paceline.report.forecast import (
@@ -111,4 +112,4 @@ def test_the_share_of_asha_is_that_of_its_rungs():
 def test_costs_come_back_from_json():
     from dataclasses import asdict
 
-    assert Costs.from_json(asdict(COSTS)) == COSTS
+    assert msgspec.convert(asdict(COSTS), Costs) == COSTS

@@ -172,7 +172,7 @@ def test_the_line_says_the_same():
 
 
 def test_the_last_line_has_no_estimates():
-    assert panel.last_line(PROGRESS).endswith("best val_accuracy 0.9722 (trial 17), 0:12")
+    assert panel.line(panel.ended(PROGRESS)).endswith("best val_accuracy 0.9722 (trial 17), 0:12")
 
 
 def test_time_goes_on_between_records():

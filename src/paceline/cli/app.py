@@ -24,7 +24,6 @@ from paceline.cli.search import reproduce, resume, search
 from paceline.cli.steer import enqueue, pause, stop, unpause
 from paceline.cli.studies import delete, list_studies
 from paceline.cli.trials import best, trials
-from paceline.errors import PacelineError
 
 if TYPE_CHECKING:
     from paceline.executor.process import StopSignal
@@ -50,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     stop_signal: StopSignal | None = None
     try:
         with ExitStack() as stack:
+            stack.enter_context(terminal.exit_codes())  # also for values that Typer parses
             if not _asks_for_help(sys.argv[1:] if arguments is None else arguments):
                 # Signals are heard from here on. The module loads nothing heavy, but a help text
                 # does not need it.
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
                 stop_signal = stack.enter_context(StopSignal.of_process())
                 restart.release_signals()
-            app(args=arguments, prog_name="paceline")
+            _run_typer(arguments)
     except SystemExit as end:
         code = end.code
         if stop_signal is not None and stop_signal.asked and code == terminal.FAILED:
@@ -65,16 +65,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if restart.own:
             terminal.leave(code)
         raise SystemExit(code) from None
-    except KeyboardInterrupt:  # while Typer makes the commands, before any of them catches it
-        terminal.say("interrupted")
-        raise SystemExit(terminal.INTERRUPTED) from None
-    except PacelineError as error:  # from a value that Typer parses before it calls the command
-        terminal.say(f"error: {error}")
-        raise SystemExit(terminal.WRONG_INPUT) from None
+
+
+def _run_typer(arguments: Sequence[str] | None) -> None:
+    try:
+        app(args=arguments, prog_name="paceline")
     except OSError as error:  # from Typer, which prints help texts
         terminal.close_stdout()
-        terminal.say(f"failed: could not write to stdout: {error.strerror or error}")
-        raise SystemExit(terminal.FAILED) from None
+        raise terminal.CommandFailed(
+            f"could not write to stdout: {error.strerror or error}"
+        ) from None
 
 
 def _asks_for_help(words: Sequence[str]) -> bool:

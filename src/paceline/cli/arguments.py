@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import UsageError
+from paceline.report import formats
 
-_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_TIMEOUT = r"(?:\d+(?:\.\d+)?[dhms])+"  # not compiled here: --help loads this module
-_PART = r"(\d+(?:\.\d+)?)([dhms])"
 _CLOCK_FORMS = ("%H:%M", "%H:%M:%S")
 _DATE_FORMS = ("%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S")
 
@@ -43,24 +40,21 @@ def stopping_rules(
     Options without a value are left out. ``none``, which turns a rule off, is read as None.
     """
     found: dict[str, float | int | None] = {}
-    given = {
-        "target_value": target_value,
-        "patience_trials": patience_trials,
-        "max_total_epochs": max_total_epochs,
-    }
-    for name, text in given.items():
+    for name, text, kind in (
+        ("target_value", target_value, float),
+        ("patience_trials", patience_trials, int),
+        ("max_total_epochs", max_total_epochs, int),
+    ):
         if text is None:
             continue
         try:
-            number = (
-                None if text == "none" else float(text) if name == "target_value" else int(text)
-            )
-            if name != "target_value" and number is not None and number < 1:
+            number = None if text == "none" else kind(text)
+            if kind is int and number is not None and number < 1:
                 raise ValueError(text)
         except ValueError:
-            kind = "a number" if name == "target_value" else "an integer of at least 1"
+            of_kind = "a number" if kind is float else "an integer of at least 1"
             option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} must be {kind}, or none, got {text!r}.") from None
+            raise UsageError(f"{option} must be {of_kind}, or none, got {text!r}.") from None
         found[name] = number
     return found
 
@@ -106,16 +100,12 @@ def timeout_seconds(text: str, option: str = "--timeout") -> float:
     try:
         seconds = float(text)
     except ValueError:
-        if not re.fullmatch(_TIMEOUT, text):
-            raise _bad_timeout(text, option) from None
-        seconds = sum(float(count) * _UNITS[unit] for count, unit in re.findall(_PART, text))
-    if not 0 < seconds < float("inf"):
-        raise _bad_timeout(text, option)
+        seconds = formats.parse_duration(text)
+    if seconds is None or not 0 < seconds < math.inf:
+        raise UsageError(
+            f"{option} must be a time above 0 such as 90s, 30m or 1h30m, got {text!r}."
+        )
     return seconds
-
-
-def _bad_timeout(text: str, option: str) -> UsageError:
-    return UsageError(f"{option} must be a time above 0 such as 90s, 30m or 1h30m, got {text!r}.")
 
 
 def deadline(text: str, now: datetime) -> datetime:

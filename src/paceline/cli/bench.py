@@ -2,6 +2,7 @@
 
 # Annotations are objects here: Typer would compile strings for all options at each start.
 
+import inspect
 import os
 import sys
 from typing import Annotated, Any
@@ -22,19 +23,6 @@ from paceline.cli.options import (
 )
 from paceline.errors import UsageError
 
-#: Options that ``paceline.bench`` does not have as arguments.
-_OF_COMMAND = (
-    "files",
-    "merge",
-    "data",
-    "target",
-    "validation_split",
-    "devices",
-    "keras_backends",
-    "output",
-    "as_json",
-    "quiet",
-)
 #: Options that ``--merge`` takes.
 _WITH_MERGE = ("files", "merge", "output", "as_json", "quiet")
 
@@ -198,8 +186,7 @@ def bench(
 
     path, function = user_file.split_target(files[0])
     path = user_file.find(path)
-    asked = {name: value for name, value in options.items() if name not in _OF_COMMAND}
-    asked["hparams"] = arguments.hparam_values("--hparams", hparams or [])
+    options["hparams"] = arguments.hparam_values("--hparams", hparams or [])
     if devices is not None or keras_backends is not None:
         found = _elsewhere(devices, keras_backends, measure_for)
         show(found, output=output, as_json=as_json)
@@ -219,6 +206,7 @@ def bench(
     from paceline.benchmark.own_process import HERE
 
     HERE.set(True)
+    known = inspect.signature(measure).parameters.keys() - {"validation_split"}  # it is done
     result = measure(
         user.build,
         loaded.x,
@@ -227,7 +215,7 @@ def bench(
         validation_data=loaded.validation_data,
         name=path.name,
         on_note=(lambda text: None) if quiet else terminal.say,
-        **asked,
+        **{name: value for name, value in options.items() if name in known},
     )
     show(result, output=output, as_json=as_json)
 

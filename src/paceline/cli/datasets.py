@@ -78,9 +78,6 @@ def load(spec: str, *, target: str | None = None, validation_split: float | None
         validation_split: The share that is held out for validation if the data have no such part;
             None: a fifth.
 
-    Returns:
-        The data.
-
     Raises:
         DataError: Nothing has that name, the file cannot be read or lacks arrays, or a download
             failed.
@@ -179,17 +176,12 @@ def _check_no_split(validation_split: float | None, where: str) -> None:
 
 
 def _examples(part: Any) -> tuple[Any, Any, Any]:
-    """Return x, y and the weights, which may be None.
-
-    Raises:
-        TypeError: The part is not a tuple or list. Unpacking an array would give its rows.
-        ValueError: It does not have two or three items.
-    """
+    """Return x, y and the weights, which may be None; raises TypeError or ValueError for others."""
     if not isinstance(part, (tuple, list)):
         from paceline.data.adapters import is_data_set  # loads JAX and Keras
 
         if not is_data_set(part):
-            raise TypeError
+            raise TypeError  # unpacking an array would give its rows
         return part, None, None
     x, y, weight = part if len(part) == 3 else (*part, None)
     return x, y, weight

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,7 +67,8 @@ def export(
         what += f", {formats.reached(best.state, best.epochs, best.best_epoch)}"
     lines = []
     if model:
-        write_model(model, partial(shutil.copyfile, saved))
+        with _written(model, "-o") as part:
+            shutil.copyfile(saved, part)
         lines += model_lines(model, f"the model of {what}", view.meta)
         lines += _write_encoding(model, view.meta)
     if zipped:
@@ -99,7 +99,6 @@ def ensemble(
     from paceline.cli.search_command import command_of
     from paceline.report.live import live_view
 
-    os.environ.setdefault("KERAS_BACKEND", "jax")
     target = arguments.output_file(output, (".keras",))
     command = command_of(study, storage, quiet=quiet)
     if command.search.get("folds"):
@@ -116,21 +115,21 @@ def ensemble(
             )
         view.status("combining models")
         model = tuner.ensemble(models, validation_data=call["validation_data"])
-        write_model(target, model.save)
+        with _written(target, "-o") as part:
+            model.save(part)
     lines = model_lines(target, "the ensemble", studies.study_meta(study, storage))
     terminal.print_result("\n".join(lines))
 
 
 def _write_encoding(model: Path, meta: Mapping[str, Any]) -> list[str]:
     """Write how a table was encoded, to a file next to the model; return a line about it."""
-    from paceline.program.files import written_atomically
     from paceline.tuner.after.bundle import encoding_of
 
     encoding = encoding_of(meta)
     if encoding is None:
         return []
     target = model.with_suffix(".encoding.json")
-    with written_atomically(target) as part:
+    with _written(target, "-o") as part:
         part.write_text(json.dumps(encoding, indent=2) + "\n", encoding="utf-8")
     return [f"{target}: the columns and categories of the table, in the order of the inputs"]
 
@@ -139,16 +138,10 @@ def _write_bundle(target: Path, study: StudyView, best: Trial, saved: Path) -> l
     """Write a bundle; return lines with its content and how to use it."""
     from shlex import quote
 
-    from paceline.program.files import written_atomically
     from paceline.tuner.after.bundle import write_bundle
 
-    try:
-        with written_atomically(target) as part:
-            manifest = write_bundle(part, study, best, saved, studies.DIRECTORY / study.name)
-    except OSError as error:
-        raise UsageError(
-            f"--bundle {target} cannot be written: {error.strerror or error}"
-        ) from error
+    with _written(target, "--bundle") as part:
+        manifest = write_bundle(part, study, best, saved, studies.DIRECTORY / study.name)
     folder = quote(str(target.with_suffix("")))
     missing = [module for module in manifest["modules"] if f"{module}.py" not in manifest["files"]]
     lines = [f"  {', '.join([*manifest['files'], 'manifest.json'])}"]
@@ -201,15 +194,18 @@ def _model_file(study: StudyView, best: Trial) -> Path:
     return path
 
 
-def write_model(target: Path, write: Callable[[Path], object]) -> None:
-    """Write a model's file atomically; ``write`` gets the path to write to."""
+@contextmanager
+def _written(target: Path, option: str) -> Iterator[Path]:
+    """A block that writes to another path, which then replaces the file that ``option`` names."""
     from paceline.program.files import written_atomically
 
     try:
         with written_atomically(target) as part:
-            write(part)
+            yield part
     except OSError as error:
-        raise UsageError(f"-o {target} cannot be written: {error.strerror or error}") from error
+        raise UsageError(
+            f"{option} {target} cannot be written: {error.strerror or error}"
+        ) from error
 
 
 def model_lines(model: Path, what: str, meta: Mapping[str, Any]) -> list[str]:

@@ -29,7 +29,6 @@ def run(command: SearchCommand) -> None:
     Raises CommandInterrupted after Ctrl-C, with how to resume, and CommandFailed after printing if
     all trials failed.
     """
-    os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
     with live_view(command.study, quiet=command.quiet) as view:
         stuck = partial(_stuck, command, view)
         # The wall must not watch a search that the user's file starts when it is loaded.
@@ -96,6 +95,7 @@ def prepare(
     from paceline.executor.process import StopSignal
     from paceline.tuner.arguments.initial_configurations import read_file
 
+    os.environ.setdefault("KERAS_BACKEND", "jax")  # read once, when the user's file imports Keras
     starts = [] if command.enqueue is None else read_file(command.enqueue)
     view.status(f"loading {command.path.name}")
     user = user_file.load(command.path, command.function)

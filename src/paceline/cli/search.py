@@ -3,7 +3,6 @@
 # Annotations are objects here: Typer would compile strings for all options at each start.
 
 import inspect
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -349,7 +348,6 @@ def reproduce(
     from paceline.report import summary
     from paceline.report.live import live_view
 
-    os.environ.setdefault("KERAS_BACKEND", "jax")
     command = command_of(study, storage, as_json=as_json, quiet=quiet)
     with live_view(study, quiet=quiet) as view:
         tuner, call = prepare(command, view)

@@ -176,13 +176,11 @@ def _record(view: StudyView) -> dict[str, Any]:
 
 
 def _table(records: list[dict[str, Any]]) -> str:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
     from paceline.report import tables
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    table = tables.plain_table()
     table.add_column("study", overflow="fold")
     states = ["complete", "pruned", "failed"]
     if any(record["n_trials"].get("rejected") for record in records):

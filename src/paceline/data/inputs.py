@@ -11,13 +11,14 @@ import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import jax
 import keras
 import numpy as np
 
-from paceline.data.adapters import family, is_data_set, is_read_once
+from paceline.data.adapters import as_generator, family, is_data_set, is_read_once
 from paceline.data.arrays import ArrayData, NotArrays, beyond, is_sparse, prepare, split
 from paceline.data.batched import BatchedDataset, as_fit_reads, inspect_dataset, read_all
 from paceline.data.folds import Fold, make_folds
@@ -326,7 +327,7 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
             n = None  # where validation data were split off, the number of the others
             if validation is None and given.folds is None and loaded.data is not None:
                 n = loaded.data.n
-            loaded.fit = {**samples.as_given(n), "class_weight": _fixed(given.class_weight)}
+            loaded.fit = samples.as_given(n)
     except NotArrays as reason:
         x, y, weight, validation = (values[name] for name in OF_DATA[:4])
         if given.folds is not None:
@@ -338,7 +339,7 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
             x = x if reason.unread is None else reason.unread
             if given.preprocessing is None:  # else no step sees batches like the first one
                 loaded.sample, x = _first_batch(x)
-            loaded.fit = {"x": x, "class_weight": _fixed(given.class_weight)}
+            loaded.fit = {"x": x}
         else:
             _check_nests(x, y, weight)
             if is_sparse(x):
@@ -352,10 +353,11 @@ def _read(given: DataArguments, values: Mapping[str, Any], key: str) -> LoadedDa
                 "x": x,
                 "y": y,
                 "sample_weight": weight,
-                "class_weight": _fixed(given.class_weight),
                 "validation_split": given.validation_split or None,
             }
         loaded.fit["validation_data"] = validation
+    if loaded.preprocessed or not isinstance(loaded.data, ArrayData):  # else they are in the data
+        loaded.fit["class_weight"] = fixed
     return loaded
 
 
@@ -424,13 +426,12 @@ def _divide(loaded: LoadedData, given: DataArguments, data: ArrayData) -> None:
 
 def _read_batches(loaded: LoadedData, given: DataArguments, x: Any) -> None:
     if not given.packs:
-        loaded.sample, x = _first_batch(x)
-        loaded.fit |= {"x": x, "class_weight": _fixed(given.class_weight)}
+        loaded.sample, loaded.fit["x"] = _first_batch(x)
         return
     weights = _fixed(given.class_weight)
     source = inspect_dataset(x, loaded.steps_per_epoch, weights, allow_nan=given.allow_nan)
     loaded.data, loaded.sample = source, source.sample
-    loaded.fit |= {"x": as_fit_reads(x, source), "class_weight": weights}
+    loaded.fit["x"] = as_fit_reads(x, source)
 
 
 def _read_validation(loaded: LoadedData, given: DataArguments, validation: Any) -> None:
@@ -530,7 +531,7 @@ def _first_batch(x: Any, what: str = "x") -> tuple[ArrayData | None, Any]:
             batch = x[0]
         elif isinstance(x, Iterator):
             batch = next(x)
-            x = _chained(batch, x)
+            x = as_generator(chain([batch], x))
         else:
             batch = next(iter(x))
     except (StopIteration, IndexError):
@@ -544,8 +545,3 @@ def _first_batch(x: Any, what: str = "x") -> tuple[ArrayData | None, Any]:
         return prepare(*_unpack(batch), allow_nan=True, what="the first batch"), x
     except NotArrays:
         return None, x
-
-
-def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first  # a generator: Keras takes no other iterators
-    yield from rest

@@ -11,9 +11,8 @@ import heapq
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 #: With more trials than this, rounds are worked out from averages and not counted trial by trial.
@@ -52,14 +51,6 @@ class Costs:
     trial_epochs: Annotated[int, Meta(ge=0, le=2**53)] = 0
     # Until a worker of a cluster has loaded its libraries; None: not measured.
     startup: _Seconds | None = None
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Costs:
-        """Return the costs that ``dataclasses.asdict`` turned into a dict; others are ignored.
-
-        Raises msgspec.ValidationError if they are not of these types.
-        """
-        return msgspec.convert(value, cls)
 
 
 @dataclass(frozen=True)

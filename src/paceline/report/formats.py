@@ -16,6 +16,9 @@ READABLE = 100
 COUNTED = ("params", "bytes", "flops")
 #: Decimals of a number in a column at most; beyond, all are written with powers of ten.
 _MOST_DECIMALS = 8
+#: A part of a duration as people type it, and the seconds of its unit.
+_DURATION_PART = r"(\d+(?:\.\d+)?)([dhms])"
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
 
 
@@ -155,6 +158,13 @@ def duration(seconds: float | None) -> str:
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def parse_duration(text: str) -> float | None:
+    """Return the seconds of ``30m``, ``1h30m``, ``90s`` or ``2d``; None for other text."""
+    if not re.fullmatch(f"(?:{_DURATION_PART})+", text):
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(_DURATION_PART, text))
 
 
 def seconds(value: float | None) -> str:

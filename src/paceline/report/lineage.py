@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from paceline.report import formats
 from paceline.report.hparam_figures import hover_text
-from paceline.study.trials.lineage import LineageSegment, line_of
+from paceline.study.trials.lineage import line_of
 from paceline.study.trials.table import TrialTable
 from paceline.study.trials.trial import Trial
 
@@ -35,29 +35,22 @@ def lineage_figure(table: TrialTable, metric: str, number: int) -> Figure:
     import plotly.graph_objects as go
 
     line = line_of(table.by_number(number), table.get)
-    epochs: list[int | None] = []
-    values: list[float | None] = []
-    texts: list[str | None] = []
     each = len(table) <= _EACH
-    for trial in table:
-        for epoch, value in _own_part(trial, metric):
-            epochs.append(epoch)
-            values.append(value)
-            texts.append(_hover(trial, epoch, value) if each else None)
-        epochs.append(None)
-        values.append(None)
-        texts.append(None)
+    every: list[tuple[Trial, int, float | None] | None] = []  # with a gap after each trial
+    for trial in table:  # what it trained itself, from where it was copied
+        every += _points(trial, max(1, trial.continued_at or 0), trial.epochs, metric)
+        every.append(None)
     figure = go.Figure()
     figure.add_scatter(
-        x=epochs,
-        y=values,
-        text=texts if each else None,
+        x=[point and point[1] for point in every],
+        y=[point and point[2] for point in every],
+        text=[point and _hover(*point) for point in every] if each else None,
         hoverinfo="text" if each else "skip",
         mode="lines",
         name="all trials",
         line={"width": 1, "color": _OTHERS},
     )
-    shown = [point for segment in line for point in _segment(segment, metric)]
+    shown = [point for s in line for point in _points(s.trial, s.first, s.last, metric)]
     figure.add_scatter(
         x=[epoch for _, epoch, _ in shown],
         y=[value for _, _, value in shown],
@@ -86,16 +79,11 @@ def lineage_figure(table: TrialTable, metric: str, number: int) -> Figure:
     return figure
 
 
-def _own_part(trial: Trial, metric: str) -> Iterator[tuple[int, float | None]]:
-    """Give epoch and value of what a trial trained itself, from where it was copied."""
-    began = max(1, trial.continued_at or 0)
-    for epoch in range(began, trial.epochs + 1):
-        yield epoch, value_in(trial, metric, epoch)
-
-
-def _segment(segment: LineageSegment, metric: str) -> Iterator[tuple[Trial, int, float | None]]:
-    for epoch in range(segment.first, segment.last + 1):
-        yield segment.trial, epoch, value_in(segment.trial, metric, epoch)
+def _points(
+    trial: Trial, first: int, last: int, metric: str
+) -> Iterator[tuple[Trial, int, float | None]]:
+    for epoch in range(first, last + 1):
+        yield trial, epoch, value_in(trial, metric, epoch)
 
 
 def value_in(trial: Trial, metric: str, epoch: int) -> float | None:

@@ -89,7 +89,7 @@ class NotebookScreen(LineScreen):
 
     def close(self, last: Progress | None) -> None:  # noqa: D102
         if last is not None:
-            self._show(panel.last_line(last), progress_html(panel.ended(last)))
+            self.draw(panel.ended(last))
 
     def _show(self, plain: str, markup: str) -> None:
         content = {"text/plain": formats.visible(plain), "text/html": markup}
@@ -137,17 +137,20 @@ def tuner_html(study: str, trials: TrialTable | None) -> str:
     states = Counter(formats.state(trial.state) for trial in trials)
     said = ", ".join(f"{count:,} {state}" for state, count in states.items())
     best = (trials.front if trials.several else trials.ranked)[:_BEST]
-    shown = [TrialRow(t.number, t.state, t.value, t.epochs, 0, t.hparams) for t in best]
-    rows = _rows(shown, None)
-    for row, trial in zip(rows, best, strict=False):
-        if trials.several:
-            row[2] = ", ".join(map(formats.metric, trial.values))
-        row[3] = f"{trial.best_epoch} of {trial.epochs}" if trial.best_epoch else trial.epochs
-        row[4] = html.text(trial.program_id or "-")
-    value = "values" if trials.several else "value"
-    head = ("trial", "state", value, "epoch", "program", "hyperparameters")
+    values = formats.metrics([trial.value for trial in best])
+    if trials.several:
+        values = [", ".join(map(formats.metric, trial.values)) for trial in best]
+    columns = {
+        "trial": [trial.number for trial in best],
+        "state": [formats.state(trial.state) for trial in best],
+        "values" if trials.several else "value": values,
+        "epoch": [f"{t.best_epoch} of {t.epochs}" if t.best_epoch else t.epochs for t in best],
+        "program": [trial.program_id or "-" for trial in best],
+        "hyperparameters": [_hparams(trial.hparams) for trial in best],
+    }
     cut = {place for place, trial in enumerate(best) if trial.state != "complete"}
-    parts = [html.table(head, rows, faint=cut)] if rows else []
+    rows = list(zip(*columns.values(), strict=True))
+    parts = [html.table(list(columns), rows, faint=cut)] if rows else []
     return html.block(f"{study}: {said or 'no trials yet'}", *parts)
 
 
@@ -166,14 +169,14 @@ def _rows(
         *(panel.objective_cells(name, i, rows) for i, name in enumerate(others, 1)),
         [f"{row.epoch} of {row.epochs}" if row.epochs else row.epoch for row in rows],
         [html.curve(row.curve) for row in rows],
-        list(map(_hparams, rows)),
+        [_hparams(row.hparams) for row in rows],
     ]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _hparams(row: TrialRow) -> str:
-    shown = dict(list(row.hparams.items())[:_HPARAMS])
-    more = len(row.hparams) - len(shown)
+def _hparams(hparams: Mapping[str, Any]) -> str:
+    shown = dict(list(hparams.items())[:_HPARAMS])
+    more = len(hparams) - len(shown)
     return formats.hparams(shown) + (f" and {more} more" if more else "")
 
 

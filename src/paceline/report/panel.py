@@ -60,11 +60,6 @@ def line(progress: Progress) -> str:
     return f"{progress.study}: {', '.join(parts)}"
 
 
-def last_line(progress: Progress) -> str:
-    """Return one line about a search that has ended."""
-    return line(ended(progress))
-
-
 def ended(progress: Progress) -> Progress:
     """Return the record of a search that has ended, without estimates."""
     return replace(progress, rate=None, seconds_left=None)

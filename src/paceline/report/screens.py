@@ -41,7 +41,7 @@ class Screen(ABC):
     def close(self, last: Progress | None) -> None:
         """Leave the screen as it was; the state of the search stays as a line unless it is None."""
         if last is not None:
-            self.note(panel.last_line(last))
+            self.note(panel.line(panel.ended(last)))
 
 
 class PanelScreen(Screen):

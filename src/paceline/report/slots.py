@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,36 +53,37 @@ def rows_of(search: SearchTimeline) -> dict[tuple[int, int], int]:
 
 def _rows_from(first: int, stays: Sequence[SlotStay]) -> dict[tuple[int, int], int]:
     """Return the rows of a worker's packs, ``first`` and those below it."""
-    ends: dict[int, float] = {}
-    begins: dict[int, float] = {}
-    slots: dict[int, int] = {}
-    for stay in stays:
-        ends[stay.pack] = max(ends.get(stay.pack, 0.0), stay.ended)
-        begins[stay.pack] = min(begins.get(stay.pack, stay.began), stay.began)
-        slots[stay.pack] = max(slots.get(stay.pack, 0), stay.slot + 1)
     free_at: list[float] = []  # when each row is free
     row: dict[tuple[int, int], int] = {}
-    for pack in sorted(begins, key=lambda each: (begins[each], each)):
+    packs = ((began, pack, ended, n) for pack, (began, ended, n) in _packs_of(stays).items())
+    for began, pack, ended, n_slots in sorted(packs):
         used = 0
-        for slot in range(slots[pack]):
+        for slot in range(n_slots):
             # The first free row: slots of a pack stay in their order.
-            while used < len(free_at) and free_at[used] > begins[pack]:
+            while used < len(free_at) and free_at[used] > began:
                 used += 1
             if used == len(free_at):
                 free_at.append(0.0)
-            free_at[used] = ends[pack]
+            free_at[used] = ended
             row[pack, slot] = first + used
             used += 1
     return row
 
 
-def slot_shares(searches: Sequence[SearchTimeline]) -> dict[str, float]:
-    """Return what the slots did over the time of searches, as the slot timeline shows it.
+def _packs_of(stays: Iterable[SlotStay]) -> dict[int, tuple[float, float, int]]:
+    """Return pack -> when its first stay began and its last one ended, and its slots with stays."""
+    found: dict[int, tuple[float, float, int]] = {}
+    for stay in stays:
+        began, ended, n = found.get(stay.pack, (stay.began, stay.ended, 0))
+        found[stay.pack] = min(began, stay.began), max(ended, stay.ended), max(n, stay.slot + 1)
+    return found
 
-    Returns:
-        ``HELD`` and the kinds of gaps in ``GAPS`` -> share of the area of the figure; together 1.
-        Empty where no search has a stay. A slot is held from a trial's first epoch in it to its
-        last one, whatever the device does meanwhile for others.
+
+def slot_shares(searches: Sequence[SearchTimeline]) -> dict[str, float]:
+    """Return ``HELD`` and the kinds in ``GAPS`` -> share of the area of the slot timeline.
+
+    The shares add up to 1; there are none if no search has a stay. A trial holds a slot from its
+    first epoch in it to its last one, whatever the device does meanwhile for others.
     """
     n_rows = max((max(rows_of(each).values(), default=-1) + 1 for each in searches), default=0)
     areas: dict[str, float] = dict.fromkeys((HELD, *GAPS), 0.0)
@@ -96,20 +97,18 @@ def slot_shares(searches: Sequence[SearchTimeline]) -> dict[str, float]:
 def _areas(search: SearchTimeline, n_rows: int) -> Iterator[tuple[str, float]]:
     """Give what ``n_rows`` slots did from moment to moment, in seconds times slots."""
     made = {each.pack: each.slots for each in search.packs}
-    spans: dict[int, tuple[float, float]] = {}
+    packs = _packs_of(search.stays)
     changes: list[tuple[float, int, int, int]] = []  # when; slots held, slots there, compiles
     for stay in search.stays:
-        first, last = spans.get(stay.pack, (stay.began, stay.ended))
-        spans[stay.pack] = min(first, stay.began), max(last, stay.ended)
-        made[stay.pack] = max(made.get(stay.pack, 0), stay.slot + 1)
         changes += [(stay.began, 1, 0, 0), (stay.ended, -1, 0, 0)]
-    for pack, (first, last) in spans.items():
-        changes += [(first, 0, made[pack], 0), (last, 0, -made[pack], 0)]
+    for pack, (first, last, used) in packs.items():
+        n_slots = max(made.get(pack, 0), used)
+        changes += [(first, 0, n_slots, 0), (last, 0, -n_slots, 0)]
     for each in search.compiled:
         changes += [(each.began, 0, 0, 1), (each.ended, 0, 0, -1)]
     end = search.seconds
-    before = min((first for first, _ in spans.values()), default=end)
-    after = max((last for _, last in spans.values()), default=end)
+    before = min((first for first, _, _ in packs.values()), default=end)
+    after = max((last for _, last, _ in packs.values()), default=end)
     held = there = compiles = 0
     now = 0.0
     # What begins and ends in one moment adds up before the time after it is counted.

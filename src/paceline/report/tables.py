@@ -145,16 +145,10 @@ def objective_value(trial: Trial, place: int) -> float | None:
 
 
 def results_frame(trials: Sequence[Trial], objectives: Sequence[str] = ()) -> pd.DataFrame:
-    """Return a table with one row per trial.
+    """Return the table that ``Tuner.results()`` describes, a row for each trial.
 
-    Returns:
-        First come value (or one column for each objective), with repeats or folds value_std, and
-        one column for each hyperparameter. Then come number, state, best_epoch (that of the value),
-        epochs, train_seconds, seed, program_id and plan. If a trial continues another one,
-        continued_from has its number. A cluster adds worker. If a trial has failed, was rejected or
-        was stopped by hand, reason says why. A hyperparameter with the name of another column, or
-        ``value``, has the column ``hp.NAME``. A value that a trial lacks is missing in its row.
-        ``attrs["hparams"]`` has the hyperparameter of each column, None of the other columns.
+    A value that a trial lacks is missing. ``attrs["hparams"]`` has the hyperparameter of each
+    column, None of the other columns.
     """
     import pandas as pd
 
@@ -226,6 +220,11 @@ def trials_table(
     return text
 
 
+def plain_table() -> Table:
+    """Return an empty table in the style of all tables of text."""
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+
+
 def render(table: Table, width: int | None) -> str:
     """Return a table as lines without colours and without spaces at their ends."""
     # In a notebook Rich would display an empty box as well.
@@ -261,7 +260,7 @@ def _build(
     if names is not None:
         named = hparam_columns(trials, objectives)
         cells += [(named[name], formats.hparam_cells(hparams, name, "-")) for name in names]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    table = plain_table()
     for i, (head, _) in enumerate(cells):
         table.add_column(Text(head), justify="left" if i == 1 else "right", no_wrap=True)
     if names is None:

@@ -20,6 +20,7 @@ from paceline.benchmark.records import Curve
 from paceline.executor.base import Answer, EpochReport, Executor, Job, PackOptions, SearchData
 from paceline.executor.fit import FitExecutor
 from paceline.executor.local import LocalExecutor
+from paceline.report import formats
 from paceline.study.objectives import Objective, resolve_objective
 
 #: How the learning rate follows the batch size: by its ratio to the smallest one.
@@ -36,9 +37,8 @@ class CurveInterrupted(KeyboardInterrupt):
 
     def __init__(self, curve: Curve) -> None:
         super().__init__()
-        n = len(curve.values)
-        why = f"interrupted after {n} epoch{'' if n == 1 else 's'}"
-        self.curve = replace(curve, reason=why)
+        done = formats.count(len(curve.values), "epoch")
+        self.curve = replace(curve, reason=f"interrupted after {done}")
 
 
 def train_curve(

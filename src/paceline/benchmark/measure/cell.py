@@ -9,13 +9,14 @@ import contextlib
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any
 
 import jax
 import numpy as np
 
 from paceline.benchmark.measure.subject import BenchModel, TracedSteps
-from paceline.benchmark.measure.timing import Clock, Timing, time_steps
+from paceline.benchmark.measure.timing import Clock, time_steps
 from paceline.benchmark.records import CellConfig, Measurement
 from paceline.data.arrays import epoch_order
 from paceline.executor.training.memory import is_out_of_memory, size_text
@@ -96,20 +97,10 @@ def _measure(
                 config, "failed", f"it needs {needs} on the device; only {free} are free", **known
             )
     with _TimedPacks(program, traced, subject.on_device(layout), config, subject.seed) as threads:
-        timing: Timing = time_steps(
+        timing = time_steps(
             threads.run, most_steps=traced.group.work.steps, patience=patience, clock=clock
         )
-    return Measurement(
-        config,
-        "measured",
-        first=timing.first,
-        step=timing.median,
-        low=timing.low,
-        high=timing.high,
-        runs=timing.runs,
-        steps=timing.steps,
-        **{**known, "fits": True},
-    )
+    return Measurement(config, "measured", **asdict(timing), **{**known, "fits": True})
 
 
 def layout_of(config: CellConfig) -> MeshLayout | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from paceline.benchmark.records import CellConfig, Measurement
 
 #: Batch sizes by default: from the default of Keras to what fills an accelerator.
@@ -44,19 +46,10 @@ def configs(
             ways.append(CellConfig(0, n, "vectorized"))
         ways += [CellConfig(0, n, "looped") for n in outside_in(several)]
     found: list[CellConfig] = []
-    first = usual.way
     for way in ways:
         for size in outside_in(sorted(set(batch_sizes))):
-            config = CellConfig(
-                size,
-                way.slots,
-                way.plan,
-                way.packs,
-                way.trial_devices,
-                way.data_devices,
-                usual=packs and way.way == first,
-            )
-            if config.data_devices > 1 and size % config.data_devices:
+            config = replace(way, batch_size=size, usual=packs and way.way == usual.way)
+            if size % config.data_devices:
                 continue
             if all(config.batch_size != s.batch_size or config.way != s.way for s in found):
                 found.append(config)
@@ -102,7 +95,7 @@ def pointless(config: CellConfig, measurements: Iterable[Measurement]) -> str | 
             at = measurement.config
             return f"{_way(at)} at batch {at.batch_size} does not fit into the memory"
     for measurement in done:
-        if measurement.state != "measured" or not _same_kind(config, measurement.config):
+        if measurement.state != "measured" or _kind(config) != _kind(measurement.config):
             continue
         rivals = [
             other
@@ -127,17 +120,13 @@ def pointless(config: CellConfig, measurements: Iterable[Measurement]) -> str | 
     return None
 
 
-def _same_kind(a: CellConfig, b: CellConfig) -> bool:
-    return _kind(a) == _kind(b)
-
-
 def _kind(config: CellConfig) -> tuple[str, int, int, int]:
     return config.plan, config.packs, config.trial_devices, config.data_devices
 
 
 def _larger(a: CellConfig, b: CellConfig) -> bool:
     return (
-        _same_kind(a, b)
+        _kind(a) == _kind(b)
         and (a.batch_size, a.slots) != (b.batch_size, b.slots)
         and a.batch_size >= b.batch_size
         and a.slots >= b.slots

@@ -21,11 +21,11 @@ MOST, LEAST = 40, 3
 
 @dataclass(frozen=True)
 class Timing:
-    """The time of repeated runs, in seconds per step."""
+    """The time of repeated runs, in seconds per step; the names are those of ``Measurement``."""
 
     first: float  # of the very first step, which belongs to no run
-    median: float
     low: float  # the lower quartile over the runs
+    step: float  # the median
     high: float  # the upper one
     runs: int
     steps: int  # of each run
@@ -59,8 +59,7 @@ def time_steps(
     each: list[float] = []
     while len(each) < LEAST or (len(each) < MOST and clock() - began < patience):
         each.append(timed(steps) / steps)
-    low, median, high = quartiles(each)
-    return Timing(first, median, low, high, len(each), steps)
+    return Timing(first, *quartiles(each), len(each), steps)
 
 
 def quartiles(values: list[float]) -> tuple[float, float, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,9 +17,6 @@ MARGIN, LEAST = 0.05, 120.0
 #: Sessions that are stopped after less than this many seconds are stopped at a whole second, longer
 #: ones at a whole minute.
 _FINE = 600.0
-_TIME = re.compile(r"(?:\d+(?:\.\d+)?[dhms])+")
-_PART = re.compile(r"(\d+(?:\.\d+)?)([dhms])")
-_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 NAMES = ("cpu", "gpu", "tpu", "session")
 
 
@@ -48,18 +44,15 @@ def check_quota(given: str | Mapping[str, float] | None) -> dict[str, float]:
 
 def _seconds(name: str, value: float | str) -> float:
     text = str(value).strip()
-    if isinstance(value, str) and _TIME.fullmatch(text):
-        seconds = sum(float(count) * _UNITS[unit] for count, unit in _PART.findall(text))
-    else:
-        try:
-            seconds = float("nan") if isinstance(value, str) else float(value)
-        except (TypeError, ValueError):
-            seconds = float("nan")
-    if seconds > LONGEST:
+    try:
+        seconds = formats.parse_duration(text) if isinstance(value, str) else float(value)
+    except (TypeError, ValueError):
+        seconds = None
+    if seconds is not None and seconds > LONGEST:
         raise UsageError(
             f"quota: {name} must be at most {LONGEST:.0e} seconds, got {text}. Leave it out"
         )
-    if not seconds > 0:
+    if seconds is None or not seconds > 0:
         raise UsageError(
             f"quota: {name} must be a time above 0, such as {name}=9h or 90m, got {text}"
         )

@@ -81,7 +81,7 @@ class Bench:
 
     def costs(self, run: Run) -> Costs | None:
         """Returns what the planned search costs on the device of a run; None if not measured."""
-        return None if run.costs is None else Costs.from_json(dict(run.costs))
+        return None if run.costs is None else msgspec.convert(dict(run.costs), Costs)
 
     def predicted(self, run: Run) -> TimePrediction | None:
         """Returns the seconds of the planned search on the device of a run; None if unknown."""

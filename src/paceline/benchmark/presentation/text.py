@@ -5,13 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from paceline.benchmark.presentation.document import DocumentPart, Sentences, Table, TimeShares
 from paceline.report import formats
-from paceline.report.tables import render
+from paceline.report.tables import plain_table, render
 
 
 def text_of(parts: Sequence[DocumentPart], width: int | None = None) -> str:
@@ -50,7 +49,7 @@ def _table(part: Table, width: int | None) -> list[str]:
 
 
 def _build(part: Table, left_out: Sequence[str]) -> RichTable:
-    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    table = plain_table()
     kept = [i for i, name in enumerate(part.head) if name not in left_out]
     for name in (part.head[i] for i in kept):
         title = "\n".join(name.rsplit(" ", 1))  # on two lines: the figures below it are short

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from paceline.report import formats
-from paceline.report.html.markup import columns_table, dim, items, table
+from paceline.report.html.markup import Column, columns_table, dim, items, table
 from paceline.report.html.subject import ReportSubject
 from paceline.report.html.verdict import shape_of
 from paceline.report.lineage import value_in
@@ -18,7 +18,6 @@ from paceline.study.timeline import SearchTimeline
 from paceline.study.trials.lineage import line_of
 from paceline.study.trials.trial import UNDER_WAY, Trial
 
-_Column = tuple[object, Sequence[object]]  # its head and its cells
 #: Rows of the table of trials at most.
 MOST_TRIALS = 50
 #: Causes of failures, programs and searches that are listed at most.
@@ -71,18 +70,17 @@ def trials_part(subject: ReportSubject) -> Iterator[str]:
     spreads = [trial.value_std for trial in ranked]
     spread = any(each is not None for each in spreads)
     seconds = [trial.train_seconds if trial.epochs else None for trial in ranked]
-    columns: list[_Column] = [
-        ("trial", [trial.number for trial in ranked]),
-        (subject.objective, formats.metrics([trial.value for trial in ranked])),
-        *([("value_std", formats.metrics(spreads))] if spread else []),
-        ("epoch", [_epoch_of_value(trial) for trial in ranked]),
-        *([("state", [_state(trial) for trial in ranked])] if states else []),
+    columns = [
+        Column("trial", [trial.number for trial in ranked]),
+        Column(subject.objective, formats.metrics([trial.value for trial in ranked])),
+        *([Column("value_std", formats.metrics(spreads))] if spread else []),
+        Column("epoch", [_epoch_of_value(trial) for trial in ranked], number=False),
+        *([Column("state", [_state(t) for t in ranked], number=False)] if states else []),
         *_hparams(ranked),
-        ("train_seconds", formats.seconds_column(seconds)),
+        Column("train_seconds", formats.seconds_column(seconds)),
     ]
-    numbers = {0, 1, *([2] if spread else []), len(columns) - 1}
     yield '<h2 id="trials">Best trials</h2>'
-    yield columns_table(columns, numbers=numbers, marked={0})
+    yield columns_table(columns, marked={0})
     if (left := len(subject.trials) - len(ranked)) > 0:
         yield dim(f"{left:,} more trials: `paceline trials {subject.name} --all` lists all.")
 
@@ -95,11 +93,11 @@ def _epoch_of_value(trial: Trial) -> str:
     return "-" if trial.best_epoch is None else f"{trial.best_epoch} of {trial.epochs}"
 
 
-def _hparams(trials: Sequence[Trial]) -> Iterator[_Column]:
+def _hparams(trials: Sequence[Trial]) -> Iterator[Column]:
     """Give a column for each hyperparameter; a trial without it has an empty cell."""
     rows = [trial.hparams for trial in trials]
     for name in hparam_names(trials):
-        yield name, formats.hparam_cells(rows, name, "")
+        yield Column(name, formats.hparam_cells(rows, name, ""), number=False)
 
 
 def starts_part(subject: ReportSubject) -> Iterator[str]:
@@ -109,23 +107,24 @@ def starts_part(subject: ReportSubject) -> Iterator[str]:
         return
     shown = starts[:MOST_TRIALS]
     objectives = subject.objectives or [subject.objective]
-    columns: list[_Column] = [
-        ("trial", [trial.number for trial in shown]),
-        *_values(objectives, shown),
-        ("place", list(_places(subject, shown))),
-        *_hparams(shown),
-    ]
     yield '<h2 id="starts">Initial configurations</h2>'
-    yield columns_table(columns, numbers=range(len(objectives) + 1))
+    yield columns_table(
+        [
+            Column("trial", [trial.number for trial in shown]),
+            *_values(objectives, shown),
+            Column("place", list(_places(subject, shown)), number=False),
+            *_hparams(shown),
+        ]
+    )
     left = f" {len(starts) - len(shown):,} more are not listed." if len(starts) > len(shown) else ""
     yield dim(f"You chose some or all of their values, not the sampler.{left}")
 
 
-def _values(objectives: Sequence[str], trials: Sequence[Trial]) -> Iterator[_Column]:
+def _values(objectives: Sequence[str], trials: Sequence[Trial]) -> Iterator[Column]:
     """Give a column for each objective; a trial without a value has a dash."""
     for place, name in enumerate(objectives):
         values = [objective_value(trial, place) for trial in trials]
-        yield name, formats.objectives(name, values)
+        yield Column(name, formats.objectives(name, values))
 
 
 def _places(subject: ReportSubject, trials: Sequence[Trial]) -> Iterator[str]:
@@ -166,17 +165,15 @@ def line_part(subject: ReportSubject) -> Iterator[str]:
     if not subject.reached or subject.reached[0].continued_at is None:
         return
     line = line_of(subject.reached[0], subject.trials.get)
-    columns: list[_Column] = [
-        ("trial", [each.trial.number for each in line]),
-        ("epochs", [f"{each.first} to {each.last}" for each in line]),
-        (
-            subject.objective,
-            formats.metrics([value_in(e.trial, subject.objective, e.last) for e in line]),
-        ),
+    values = [value_in(each.trial, subject.objective, each.last) for each in line]
+    columns = [
+        Column("trial", [each.trial.number for each in line]),
+        Column("epochs", [f"{each.first} to {each.last}" for each in line], number=False),
+        Column(subject.objective, formats.metrics(values)),
         *_hparams([each.trial for each in line]),
     ]
     yield '<h2 id="line">Line of the best trial</h2>'
-    yield columns_table(columns, numbers={0, 2})
+    yield columns_table(columns)
     yield dim("Each trial continues the one above it, with its weights and other hyperparameters.")
 
 
@@ -186,14 +183,14 @@ def front_part(subject: ReportSubject) -> Iterator[str]:
     if not front:
         return
     shown = front[:MOST_TRIALS]
-    columns: list[_Column] = [
-        ("trial", [trial.number for trial in shown]),
+    columns = [
+        Column("trial", [trial.number for trial in shown]),
         *_values(names, shown),
-        ("epoch", [_epoch_of_value(trial) for trial in shown]),
+        Column("epoch", [_epoch_of_value(trial) for trial in shown], number=False),
         *_hparams(shown),
     ]
     yield '<h2 id="front-trials">Trials of the Pareto front</h2>'
-    yield columns_table(columns, numbers=range(len(names) + 1))
+    yield columns_table(columns)
     if (left := len(front) - len(shown)) > 0:
         yield dim(f"{left:,} more trials: `paceline best {subject.name}` lists all.")
     devices = dict.fromkeys(
@@ -310,24 +307,23 @@ def _searches(subject: ReportSubject) -> Iterator[str]:
     searches = subject.timelines[-_MOST_ROWS:]
     made = [[each for each in search.compiled if not each.from_cache] for search in searches]
     firsts = [min((stay.began for stay in each.stays), default=None) for each in searches]
-    columns: dict[str, Sequence[object]] = {
-        "began": [_utc(search.begun.at) for search in searches],
-        "took": formats.seconds_column([search.seconds for search in searches]),
-        "first trial after": formats.seconds_column(firsts),
-        "steps compiled, from cache": [
-            f"{len(new)}, {len(search.compiled) - len(new)}"
-            for search, new in zip(searches, made, strict=True)
-        ],
-        "compiling": formats.seconds_column([sum(e.ended - e.began for e in new) for new in made]),
-        "slots held": [_held(search) for search in searches],
-        "slots filled": [_filled(search) for search in searches],
-        "ended": [
-            "its end is not recorded" if search.spent is None else _end(search)
-            for search in searches
-        ],
-    }
+    steps = [
+        f"{len(new)}, {len(search.compiled) - len(new)}"
+        for search, new in zip(searches, made, strict=True)
+    ]
+    compiling = [sum(each.ended - each.began for each in new) for new in made]
+    columns = [
+        Column("began", [_utc(search.begun.at) for search in searches], number=False),
+        Column("took", formats.seconds_column([search.seconds for search in searches])),
+        Column("first trial after", formats.seconds_column(firsts)),
+        Column("steps compiled, from cache", steps, number=False),
+        Column("compiling", formats.seconds_column(compiling)),
+        Column("slots held", [_held(search) for search in searches]),
+        Column("slots filled", [_filled(search) for search in searches]),
+        Column("ended", [_end(search) for search in searches], number=False),
+    ]
     yield "<h3>Searches</h3>"
-    yield columns_table(columns.items(), numbers={1, 2, 4, 5, 6})
+    yield columns_table(columns)
     yield dim(
         "Slots held: share of all slots over the whole time, as in the slot timeline. Slots "
         "filled: share of the slots in trained epochs, as the search reports while it runs."
@@ -349,9 +345,10 @@ def _filled(search: SearchTimeline) -> str:
 
 
 def _end(search: SearchTimeline) -> str:
-    if search.spent is not None and search.spent.why:
-        return search.spent.why
-    return "with all its trials" if search.spent and search.spent.finished else "before its end"
+    if search.spent is None:
+        return "its end is not recorded"
+    finished = "with all its trials" if search.spent.finished else "before its end"
+    return search.spent.why or finished
 
 
 def _forecasts(subject: ReportSubject) -> Iterator[str]:

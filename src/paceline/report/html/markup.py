@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
+from typing import NamedTuple
 
 from paceline.search_space import html
 
@@ -45,15 +46,19 @@ def table(
     return f'<div class="scroll"><table>{inner}</table></div>'
 
 
-def columns_table(
-    columns: Iterable[tuple[object, Sequence[object]]],
-    *,
-    numbers: Container[int] = (),
-    marked: Container[int] = (),
-) -> str:
-    """Return a table of columns, each with its head and its cells."""
-    head, cells = zip(*columns, strict=True)
-    return table(head, zip(*cells, strict=True), numbers=numbers, marked=marked)
+class Column(NamedTuple):
+    """A column of a table."""
+
+    head: object
+    cells: Sequence[object]
+    number: bool = True  # whether it is aligned to the right
+
+
+def columns_table(columns: Sequence[Column], *, marked: Container[int] = ()) -> str:
+    """Return a table of columns; ``marked`` as of ``table``."""
+    numbers = [place for place, column in enumerate(columns) if column.number]
+    rows = zip(*(column.cells for column in columns), strict=True)
+    return table([column.head for column in columns], rows, numbers=numbers, marked=marked)
 
 
 def _kind(number: bool, cell: str) -> str:
