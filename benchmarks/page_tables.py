@@ -136,9 +136,9 @@ def measured(name: str, report: dict[str, Any]) -> str:
     sides = [states for each in works for states in each["runs"].values()]
     rounds = {len(runs) for states in sides for runs in states.values() if runs}
     versions = found["versions"]
-    runs = "One run" if rounds == {1} else f"The median of {max(rounds)} runs"
+    runs = "one run" if rounds == {1} else f"the median of {max(rounds)} runs"
     return (
-        f"{runs} of each, on {found['cores']} cores of {article(found['cpu'])} with Keras "
+        f"Each time is {runs}, on {found['cores']} cores of {article(found['cpu'])} with Keras "
         f"{versions['keras']} and JAX {versions['jax']}, at commit {commit_of(found)}: "
         f"[{name}.json]({{results}}/{name}.json)."
     )
