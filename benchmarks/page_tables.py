@@ -76,8 +76,22 @@ ROWS = (
     Row(SPEED, "language of a sentence", "search_speed", "gru", _TWO),
     Row(SPEED, "Fashion-MNIST CNN", "search_speed", "fashion", _TWO),
     Row(SPEED, "MNIST, 12,000 images", "search_speed_structural", "intro", _ONE, ratio=True),
-    Row(SPEED, "the first with 64 trials", "search_speed_structural", "intro64", _ONE, ratio=True),
-    Row(SPEED, "the first with 1 to 3", "search_speed_structural", "layers", _ONE, ratio=True),
+    Row(
+        SPEED,
+        "MNIST as in the first row, 64",
+        "search_speed_structural",
+        "intro64",
+        _ONE,
+        ratio=True,
+    ),
+    Row(
+        SPEED,
+        "MNIST as in the first row, but",
+        "search_speed_structural",
+        "layers",
+        _ONE,
+        ratio=True,
+    ),
     Row(SPEED, "digits over 8 structures, 64", "search_speed_structural", "structures", _ONE, True),
     Row(SPEED, "digits, units 8..128", "search_speed_structural", "narrow", _ONE, ratio=True),
     Row(SPEED, "Fashion-MNIST, filters", "search_speed_structural", "conv_widths", _ONE, True),
@@ -144,9 +158,9 @@ def measured(name: str, report: dict[str, Any]) -> str:
     sides = [states for each in works for states in each["runs"].values()]
     rounds = {len(runs) for states in sides for runs in states.values() if runs}
     versions = found["versions"]
-    runs = "One run" if rounds == {1} else f"The median of {max(rounds)} runs"
+    runs = "one run" if rounds == {1} else f"the median of {max(rounds)} runs"
     return (
-        f"{runs} of each, on {found['cores']} cores of {article(found['cpu'])} with Keras "
+        f"Each time is {runs}, on {found['cores']} cores of {article(found['cpu'])} with Keras "
         f"{versions['keras']} and JAX {versions['jax']}, at commit {commit_of(found)}: "
         f"[{name}.json]({{results}}/{name}.json)."
     )

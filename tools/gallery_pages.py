@@ -226,7 +226,8 @@ def where(report: dict[str, Any], entry: dict[str, Any] | None = None) -> str:
     notes = sorted({each["note"] for each in entries if each["note"]})
     commits = sorted({page_tables.commit_of(each) for each in entries})
     return (
-        f"One run of each, on {found['cores']} cores of {page_tables.article(found['cpu'])} with "
+        f"Each time is one run, on {found['cores']} cores of "
+        f"{page_tables.article(found['cpu'])} with "
         f"Keras {versions['keras']} and JAX {versions['jax']}, at commit{'s' * (len(commits) > 1)} "
         f"{' and '.join(commits)}: "
         "[gallery.json](../../benchmarks/results/gallery.json)."
