@@ -153,6 +153,7 @@ def test_a_model_that_does_not_take_the_data():
     ) as caught:
         tuner().search(X[:, :4], Y, **CALL)
     assert "\x1b" not in str(caught.value) and "\n" not in str(caught.value)
+    assert "x has (4,) per example. Use keras.Input((4,)), or leave it out. V" in str(caught.value)
 
 
 def test_a_loss_of_another_backend_s_functions():

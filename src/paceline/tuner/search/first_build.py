@@ -368,6 +368,19 @@ def _random_chooser(rng: np.random.Generator) -> Callable[[Any], Any]:
     return choose
 
 
+def _other_input(model: Any, x: Any) -> str:
+    """What to write if the model's one Input has another shape than the examples; else nothing."""
+    inputs = getattr(model, "inputs", None) or ()
+    if len(inputs) != 1 or not hasattr(x, "shape"):
+        return ""
+    here, wanted = tuple(inputs[0].shape[1:]), tuple(x.shape[1:])
+    sizes = zip(here, wanted, strict=False)
+    if len(here) == len(wanted) and all(one in (None, other) for one, other in sizes):
+        return ""
+    left_out = ", or leave it out" if isinstance(model, keras.Sequential) else ""
+    return f" Use keras.Input({wanted}){left_out}."
+
+
 def _log_names(
     model: Any, batch: Any, given: Any, arguments: SearchArguments
 ) -> tuple[list[str] | None, str | None]:
@@ -391,7 +404,7 @@ def _log_names(
             ) from error
         raise BuildError(
             "the model that build(hp) returned does not accept the data: x has "
-            f"{_per_example(batch[:1])} per example. {_said(error)}"
+            f"{_per_example(batch[:1])} per example.{_other_input(model, batch[0])} {_said(error)}"
         ) from error
     logs = trace.flat_logs(results)
     arrays = {name: keras.ops.convert_to_numpy(value) for name, value in logs.items()}
