@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 
 import keras
@@ -15,11 +16,13 @@ from paceline.benchmark import api, arguments
 from paceline.benchmark.measure import environment
 from paceline.benchmark.measure import runner as runner_module
 from paceline.benchmark.measure.accuracy import CurveInterrupted
+from paceline.benchmark.measure.pilot_search import run_pilot
 from paceline.benchmark.measure.subject import BenchModel
 from paceline.benchmark.presentation.result import Bench, load
 from paceline.benchmark.records import CellConfig, Curve, Measurement, PlannedSearch
 from paceline.data.arrays import prepare
 from paceline.errors import BuildError, DataError, UsageError
+from paceline.report.forecast import Costs, Pace
 
 X, Y = toys.data(40)
 BUSY_NOTE = environment.busy_note
@@ -391,9 +394,15 @@ def test_a_search_of_long_epochs_is_predicted_from_steps(measured, monkeypatch):
 
 
 def test_a_search_on_a_cluster_is_predicted_with_the_start_of_a_worker(measured, monkeypatch):
+    def pilot(*arguments):
+        inspect.signature(run_pilot).bind(*arguments)
+        return Costs(8, 1.0, Pace(8, 0.5))
+
+    monkeypatch.setattr(runner_module, "run_pilot", pilot)
     monkeypatch.setattr(runner_module, "startup_seconds", lambda: 7.0)
     found = measured(0.0, search=PlannedSearch(16, 3, workers=4))
     assert found.costs["startup"] == 7.0
+    assert found.costs["ready"] >= 1.0  # with the first build, which is done before the pilot
     assert Bench([found], plan=PlannedSearch(16, 3, workers=4)).on_cluster(found).startup == 7.0
 
 

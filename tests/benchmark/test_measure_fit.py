@@ -55,7 +55,7 @@ def test_the_parts_of_a_first_epoch_make_it_up():
     assert first.compile > 0 and first.trace > 0
 
 
-@pytest.mark.parametrize("n", [40, 44, 5])
+@pytest.mark.parametrize("n", [pytest.param(40, marks=pytest.mark.slow), 44, 5])
 def test_an_epoch_is_as_long_as_it_was(n):
     """With a last batch that is not full, too."""
     data = prepare(*toys.data(n))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -32,9 +32,16 @@ def rehearsed(build=toys.dense, n_trials=4, epochs=3, left=lambda: 1e9):
 
 
 @pytest.fixture(scope="module")
-def whole():
-    """A search so short that it is run to its end."""
-    return rehearsed()
+def run_in(tmp_path_factory):
+    """A search so short that it is run to its end, and the folder in which it ran."""
+    folder = tmp_path_factory.mktemp("pilot")
+    with contextlib.chdir(folder):
+        return rehearsed(), folder
+
+
+@pytest.fixture
+def whole(run_in):
+    return run_in[0]
 
 
 def test_a_short_search_is_run_to_its_end(whole):
@@ -47,9 +54,8 @@ def test_a_short_search_is_run_to_its_end(whole):
     assert {"build", "trace", "compile", "train", "validate", "storage"} <= set(whole.parts)
 
 
-def test_nothing_is_left_behind(whole, fresh_folder):
-    rehearsed(n_trials=1, epochs=1)
-    assert list(Path(fresh_folder).iterdir()) == []
+def test_nothing_is_left_behind(run_in):
+    assert list(run_in[1].iterdir()) == []
 
 
 @pytest.mark.slow
