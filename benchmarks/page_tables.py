@@ -168,16 +168,13 @@ def measured(name: str, report: dict[str, Any]) -> str:
 
 def of_scripts(reports: dict[str, dict[str, Any]]) -> str:
     """Return where and how users' scripts were measured, as one line of Markdown."""
-    facts = next(iter(reports.values()))["machine"]
     files = [
-        f"[{name}.json]({{results}}/{name}.json) at commit {commit_of(report['machine'])}."
+        f"[{name}]({{results}}/{name}.json), commit {commit_of(report['machine'])}."
         for name, report in reports.items()
     ]
     return (
-        "Without it, the search uses KerasTuner on JAX. The last three rows use Optuna on JAX, "
-        "scikit-learn on JAX, and KerasTuner on TensorFlow. They are first runs of whole scripts "
-        f"on {facts['cores']} cores of {article(facts['cpu'])}, imports included. "
-        f"{' '.join(files)}"
+        "The last three rows are first runs of whole scripts. They compare with Optuna on JAX, scikit-learn on "
+        f"JAX, and KerasTuner on TensorFlow. {' '.join(files)}"
     )
 
 

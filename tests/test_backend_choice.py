@@ -16,9 +16,9 @@ import pytest
 import paceline
 import toys
 from paceline.compat import keras_tuner, talos
-from paceline.compat.interception import own_process as sent_fits
 from paceline.compat.keras_tuner import oracle_search, own_process
 from paceline.program.keras_backend import chosen_in_file, reason
+from paceline.tuner.search import own_process as of_searches
 from paceline.tuner.search.progress import unpacked_backend
 
 SHOW = "import os; print(os.environ.get('KERAS_BACKEND'))"
@@ -212,7 +212,7 @@ def test_scans_of_talos_say_it_too(monkeypatch, capsys):
         return made.fit(x, y, validation_data=(x_val, y_val)), made
 
     monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
-    monkeypatch.setattr(sent_fits, "why_in_session", lambda given: "there are no sockets")
+    monkeypatch.setattr(of_searches, "why_in_session", lambda given: "there are no sockets")
     talos.Scan(*toys.data(), {"a": [1, 2]}, model, disable_progress_bar=True)
     said = capsys.readouterr().err
     assert said.count("in Keras' fit on torch, because they cannot train in packs") == 1

@@ -34,5 +34,5 @@ def test_the_guide_counts_the_steps():
     guide = os.path.join(os.path.dirname(steps.__file__), "../../../docs/reference/talos.md")
     with open(guide, encoding="utf-8") as file:
         text = file.read()
-    assert f"Of {len(STEPS)} small steps" in text
-    assert f"{len(STEPS) - len(DIFFERS)} pass" in text
+    assert f"We wrote {len(STEPS)} small steps" in text
+    assert f"{len(STEPS) - len(DIFFERS)} of them pass here" in text

@@ -71,6 +71,9 @@ class ASHA:
         """Check that trials have a value at each rung, where it comes from validation.
 
         ``epochs`` is None if they depend on hp; ``freq`` is as ``fit`` takes it.
+
+        Raises:
+            UsageError: A rung has none.
         """
         if isinstance(freq, int):
             # Where the first rung is validated, all are: each is a multiple of it.
@@ -85,7 +88,11 @@ class ASHA:
             )
 
     def check(self, epochs: int) -> None:
-        """Check that trials of this many epochs reach a rung."""
+        """Check that trials of this many epochs reach a rung.
+
+        Raises:
+            UsageError: They do not.
+        """
         if not self.rungs(epochs):
             raise UsageError(
                 f"pruner: ASHA's first rung is at {self.min_epochs} epochs (min_epochs), but "

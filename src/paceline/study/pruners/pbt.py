@@ -115,6 +115,9 @@ class PBT:
         """Check that a search can be one of a population.
 
         ``epochs`` is None if they depend on hp, ``n_trials`` if only time bounds the search.
+
+        Raises:
+            UsageError: It cannot; the message says what to change.
         """
         if epochs is None:
             raise UsageError(
