@@ -266,10 +266,15 @@ class OracleSearcher(Searcher):
         ours, error = self._open.pop(number), self._errors.pop(number, None)
         epochs, weights = self._logs.pop(number, []), self._held.pop(number)
         error = error or self._without_value(epochs)
+        if error is not None and _went_well(error, epochs, self._oracle):
+            error = None
         try:
-            if error is None or _went_well(error, epochs, self._oracle):
-                self._complete(ours, epochs, weights, trial.program_id)
-            else:
+            if error is None:
+                try:
+                    self._complete(ours, epochs, weights, trial.program_id)
+                except Exception as raised:  # in KerasTuner, a model that cannot be saved fails
+                    error = raised
+            if error is not None:
                 self._tuner._note_failure(ours, error)
             self._tuner.on_trial_end(ours)
         except Exception as raised:
