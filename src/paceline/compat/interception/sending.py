@@ -67,8 +67,9 @@ class FitSender:
         """
         _check_steps(model)
         looks = not model.optimizer.built
-        if not all(layer.built for layer in keras_private.all_layers(model)):
-            # Here, its weights are drawn from the function's own random state.
+        built = all(layer.built for layer in keras_private.all_layers(model))
+        if not built or arguments.callbacks:  # they may look up metrics, as EarlyStopping does
+            # Here, weights are drawn from the function's own random state.
             keras_private.symbolic_build(model, arguments.data.batch_shapes(arguments.batch_size))
         packed_fit = PackedFit(self._scheduler.number(), self._thread, None)
         packed_fit.sent = SentFit(
