@@ -96,8 +96,7 @@ class FitProcess:
         """Ends the connection; the process is kept for later, unless it works and is to end now."""
         if now:
             self._process.close()
-        else:
-            self.send(None)
+        self.send(None)  # also if the process is gone: the thread may wait for a command
         self._thread.join()
         self._stack.close()
 
