@@ -321,7 +321,7 @@ class OracleSearcher(Searcher):
         with ExitStack() as saving:
             # The layers may be the user's, and part of other trials' models.
             saving.enter_context(changes_kept())
-            model = self._model_like(trial, program)
+            model = self._model_like(trial, program, weights)
             saving.enter_context(values_kept(model))
             apply_weights(model, weights)
             # The state of the optimizer is left out: this model has the state of another trial, and
@@ -333,11 +333,16 @@ class OracleSearcher(Searcher):
                 model.optimizer = optimizer
         self._tuner._save_build_config(trial.trial_id, model)
 
-    def _model_like(self, trial: Trial, program: str | None) -> Any:
+    def _model_like(self, trial: Trial, program: str | None, weights: Any) -> Any:
         """A model with the structure of a trial; its weights may be those of any trial."""
         hp = trial.hyperparameters
         numbers = {each.name for each in hp.space if each.kind == "Float"}
-        key = (program, *((k, v) for k, v in hp.values.items() if k not in numbers | _TOLD))
+        counts = [len(part) for part in weights]  # Dropout(0.0) has no seed, its program has one
+        key = (
+            program,
+            *counts,
+            *((k, v) for k, v in hp.values.items() if k not in numbers | _TOLD),
+        )
         model = self._models.get(key) if program is not None else None
         if model is None:
             hp = hp.copy()
