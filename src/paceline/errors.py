@@ -193,6 +193,10 @@ _KERAS_3: tuple[tuple[str, str], ...] = (
     ),
     (r"missing 1 required positional argument: 'units'", "calls `output_dim` of `Dense` `units`"),
     (r"passed to Model: \{.*'(input|output)'", "calls them `inputs` and `outputs`"),
+    (
+        r"never been called and thus has no defined (input|output)\b",
+        "has `inputs[0]` and `outputs[0]` in place of `input` and `output` of a `Sequential`",
+    ),
     (r"argument 'period'", "calls `period` of `ModelCheckpoint` `save_freq`, in batches"),
     (r"argument '(write_grads|batch_size)'", "has no `write_grads` and no `batch_size` there"),
     (r"sample_weight_mode", "finds out `sample_weight_mode` from the shape of the weights"),

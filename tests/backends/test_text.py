@@ -60,5 +60,27 @@ def test_text_packs_where_it_is_vectorized_before_the_search():
         model.add(layers.GlobalAveragePooling1D())
         return toys.compiled(model)
 
-    with pytest.raises(paceline.DataError, match="JAX trains on numbers only: .*TextVectorization"):
+    with pytest.raises(paceline.DataError, match="JAX trains on numbers only.*TextVectorization"):
         search(np.array(texts), "longer", build=as_long_as_the_batch, y=y, n_trials=1)
+
+
+@pytest.mark.parametrize("inputs", ["list", "one"])
+def test_text_by_name_packs_where_the_inputs_have_none(inputs):
+    lookup = layers.StringLookup(vocabulary=["cat", "dog"], output_mode="one_hot")
+    kinds, sizes = np.array([["cat"], ["dog"], ["bird"]] * 8), np.arange(24.0)[:, None] / 24
+
+    def build(hp: Any) -> Any:
+        size, kind = keras.Input((1,), name="size"), keras.Input((1,), dtype="string", name="kind")
+        read, taken = lookup(kind), [size, kind]
+        x = layers.Concatenate()([size, read]) if inputs == "list" else read
+        out = layers.Dense(2, activation="softmax")(x)
+        model = keras.Model(taken if inputs == "list" else kind, out)
+        return toys.compiled(model, hp.Float("lr", 1e-3, 1e-1))
+
+    named = {"kind": kinds, "size": sizes} if inputs == "list" else {"kind": kinds}
+    ordered = [sizes, kinds] if inputs == "list" else kinds
+    call = {"y": np.arange(24) % 2, "epochs": 2, "batch_size": 8, "n_trials": 2}
+    by_name = search(named, "named", build=build, **call)
+    by_place = search(ordered, "ordered", build=build, **call)
+    assert by_name.best_trial.plan != "fit"
+    assert [by_name.history(n) for n in (0, 1)] == [by_place.history(n) for n in (0, 1)]

@@ -49,6 +49,7 @@ WAYS: list[tuple[Callable[[], object], str]] = [
     (lambda: keras.layers.Dense(3, init="normal"), "has other names for it: `init` is"),
     (lambda: keras.layers.Dense(output_dim=3), "calls `output_dim` of `Dense` `units`"),
     (lambda: keras.models.Model(input=1, output=2), "calls them `inputs` and `outputs`"),
+    (lambda: toys.softmax().output, "has `inputs[0]` and `outputs[0]` in place"),
     (lambda: keras.callbacks.ModelCheckpoint("a.hdf5"), "saves models as `.keras`"),
     (lambda: keras.backend.set_value(1, 2), "has `keras.ops` in place of"),
 ]

@@ -102,10 +102,12 @@ class LeadingLayers:
         """The structure of the model's inputs, and the parts of x in their order."""
         single = isinstance(self.model, keras.Sequential)
         structure = self.model.inputs[0] if single else self.model.input
+        if isinstance(x, Mapping) and isinstance(structure, Mapping):
+            x = {name: x[name] for name in structure}
+        elif isinstance(x, Mapping):  # as in Keras, other structures take their parts by name
+            x = keras.tree.map_structure(lambda tensor: x[tensor.name], structure)
         if not keras.tree.is_nested(structure):
             return structure, [np.asarray(x)]
-        if isinstance(structure, Mapping) and isinstance(x, Mapping):
-            x = {name: x[name] for name in structure}
         keras.tree.assert_same_structure(structure, x)
         return structure, [np.asarray(leaf) for leaf in keras.tree.flatten(x)]
 

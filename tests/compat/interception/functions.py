@@ -257,8 +257,10 @@ def early_stopping_with_restore(i):
 @function
 def plateau(i):
     slower = keras.callbacks.ReduceLROnPlateau("loss", factor=0.1, patience=0, min_delta=10.0)
+    watch = keras.callbacks.EarlyStopping("accuracy", patience=4)  # looks for the metric
     model = network(i)
-    return model.fit(X, Y, epochs=4, callbacks=[slower], verbose=0), model
+    model.build((None, FEATURES))
+    return model.fit(X, Y, epochs=4, callbacks=[slower, watch], verbose=0), model
 
 
 @function

@@ -205,3 +205,38 @@ def test_a_trial_whose_objective_is_infinite_trains_on(kt, executions, tmp_path)
     tuner = kt.RandomSearch(spaces.small, objective, **kwargs)
     tuner.search(**DATA, callbacks=[FirstInfinite()])
     assert [(trial.status, trial.score) for trial in tuner.oracle.trials.values()] == [(C, 0.5)]
+
+
+@pytest.mark.parametrize("error", [ValueError, OSError])
+def test_a_trial_whose_model_cannot_be_saved_fails_alone(kt, error, tmp_path, capsys):
+    class Unsaved(keras.Model):
+        def save_weights(self, *args: Any, **kwargs: Any) -> None:
+            raise error("this model is not built")
+
+    def build(hp: Any) -> Any:
+        inputs = keras.Input((X.shape[1],))
+        make = Unsaved if hp.Choice("kind", ["saved", "unsaved"]) == "unsaved" else keras.Model
+        model = make(inputs, keras.layers.Dense(3, "softmax")(inputs))
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        return model
+
+    tuner = kt.GridSearch(build, "val_loss", directory=tmp_path)
+    tuner.search(**DATA)
+    states = {t.hyperparameters.get("kind"): t.status for t in tuner.oracle.trials.values()}
+    assert states == {"saved": C, "unsaved": F}
+    assert "this model is not built" in capsys.readouterr().err
+
+
+def test_trials_of_one_program_with_other_variables_are_kept(kt, tmp_path):
+    def build(hp: Any) -> Any:
+        inputs = keras.Input((X.shape[1],))
+        noisy = keras.layers.GaussianNoise(hp.Float("noise", 0.0, 0.5, step=0.5))(inputs)
+        x = keras.layers.Dropout(hp.Float("rate", 0.0, 0.5, step=0.5))(noisy)
+        model = keras.Model(inputs, keras.layers.Dense(3, "softmax")(x))
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        return model
+
+    tuner = kt.GridSearch(build, "val_loss", directory=tmp_path)
+    tuner.search(**DATA)
+    assert [trial.status for trial in tuner.oracle.trials.values()] == [C] * 4
+    assert len(tuner.get_best_models(4)) == 4

@@ -40,7 +40,8 @@ class FitSender:
         """
         _check_steps(model)
         looks = looks_first(model)
-        if not all(layer.built for layer in keras_private.all_layers(model)):
+        built = all(layer.built for layer in keras_private.all_layers(model))
+        if not built or arguments.callbacks:  # they may look up metrics, as EarlyStopping does
             # Here, its weights are drawn from the function's own random state.
             keras_private.symbolic_build(model, arguments.data.batch_shapes(arguments.batch_size))
         if arguments.shuffle:

@@ -237,10 +237,15 @@ class OracleSearcher(Searcher):
         """Reports the trial to the oracle, and writes the weights; raises as ``OracleTrials``."""
         found = self._results.pop(trial.number, _Results())
         error = found.error or self._without_value(found.epochs)
+        if error is not None and _went_well(error, found.epochs, self._oracle.objective):
+            error = None
         with self._trials.ending(trial.number) as ours:
-            if error is None or _went_well(error, found.epochs, self._oracle.objective):
-                self._complete(ours, found, trial.program_id)
-            else:
+            if error is None:
+                try:
+                    self._complete(ours, found, trial.program_id)
+                except Exception as raised:  # in KerasTuner, a model that cannot be saved fails
+                    error = raised
+            if error is not None:
                 self._tuner._note_failure(ours, error)
 
     def _without_value(self, epochs: Sequence[Sequence[Mapping[str, float]]]) -> Exception | None:
@@ -283,7 +288,7 @@ class OracleSearcher(Searcher):
         with ExitStack() as saving:
             # The layers may be the user's, and part of other trials' models.
             saving.enter_context(changes_kept())
-            model = self._model_like(trial, program)
+            model = self._model_like(trial, program, weights)
             saving.enter_context(values_kept(model))
             apply_weights(model, weights)
             # Without the optimizer's state: it is that of another trial, and KerasTuner does not
@@ -295,11 +300,16 @@ class OracleSearcher(Searcher):
                 model.optimizer = optimizer
         self._tuner._save_build_config(trial.trial_id, model)
 
-    def _model_like(self, trial: Trial, program: str | None) -> Any:
+    def _model_like(self, trial: Trial, program: str | None, weights: Any) -> Any:
         """A model with the structure of a trial; its weights may be those of any trial."""
         hp = trial.hyperparameters
         numbers = {each.name for each in hp.space if each.kind == "Float"}
-        key = (program, *((k, v) for k, v in hp.values.items() if k not in numbers | _TOLD))
+        counts = [len(part) for part in weights]  # Dropout(0.0) has no seed, its program has one
+        key = (
+            program,
+            *counts,
+            *((k, v) for k, v in hp.values.items() if k not in numbers | _TOLD),
+        )
         model = self._models.get(key) if program is not None else None
         if model is None:
             hp = hp.copy()
