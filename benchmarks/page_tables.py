@@ -173,8 +173,8 @@ def of_scripts(reports: dict[str, dict[str, Any]]) -> str:
         for name, report in reports.items()
     ]
     return (
-        "The last three rows are first runs of whole scripts. They compare with Optuna on JAX, scikit-learn on "
-        f"JAX, and KerasTuner on TensorFlow. {' '.join(files)}"
+        "The last three rows are first runs of whole scripts. They compare with Optuna on JAX, "
+        f"scikit-learn on JAX, and KerasTuner on TensorFlow. {' '.join(files)}"
     )
 
 

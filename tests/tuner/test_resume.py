@@ -338,7 +338,7 @@ def test_a_trial_whose_members_begin_again_and_cannot_be_built_fails(
     found = make(changed, parallel_trials=4)
     with pytest.raises(BuildError, match="no more memory"):
         found.search(X, Y, **call)
-    assert any("trials under way begin again: the step of their model" in note for note in notes)
+    assert any("unfinished trials restart: the step of their model" in note for note in notes)
     assert [found.trial(number).state for number in range(2)] == ["failed", "failed"]
 
 

@@ -324,7 +324,8 @@ class SearchLoop:
 
     def _note_stop(self, how: str) -> None:
         if n := len(self._trials.running) + len(self._trials.paused):
-            how += f" with {n} unfinished trials, which the next search on this study continues"
+            trials = "1 unfinished trial" if n == 1 else f"{n} unfinished trials"
+            how += f" with {trials}, which the next search on this study continues"
         self._context.notes(how)
 
     def progress(self, phase: str) -> Progress:
