@@ -190,7 +190,7 @@ def test_the_report_has_what_the_note_says_of_the_last_ensemble(make, notes, tmp
     ]
     assert [row[-1] for row in rows[1:]] == [found[2], found[3], found[4]]
     assert f"the ensemble of trials {found[1]}" in told
-    assert "On 20 examples" in told
+    assert "Measured on 20 examples" in told
 
 
 @pytest.mark.parametrize("held", [b"", b"[1]", b'{"trials": [], "objective": "a"}', b"[" * 10_000])

@@ -425,7 +425,7 @@ def test_no_objective_at_all_is_refused() -> None:
 def test_a_study_goes_on_with_its_own_objectives_alone() -> None:
     searched(call={"n_trials": 2})
     with pytest.raises(
-        StudyError, match="directions maximize, minimize, not maximize; give the obj"
+        StudyError, match="directions maximize, minimize, not maximize; pass the obj"
     ):
         searched("val_accuracy")
     with pytest.raises(

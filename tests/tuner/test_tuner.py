@@ -242,7 +242,7 @@ def test_other_data_and_epochs_are_said_when_a_study_goes_on(fresh_folder):
     search(X.copy())
     assert not any("data" in note or "epochs" in note for note in notes)
     search(X * 2, epochs=2)
-    assert sum("with other data, other validation data: its" in note for note in notes) == 1
+    assert sum("with other data, other validation data, so" in note for note in notes) == 1
     assert sum("new trials have 2 epochs" in note for note in notes) == 1
 
 

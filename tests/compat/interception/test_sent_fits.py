@@ -71,6 +71,11 @@ def test_fits_are_those_of_a_session_on_jax_also_after_a_kill(fresh_folder: Path
         assert there["backend"] == "numpy" and "6 fits in packs" in there["stderr"]
         assert len(there["notes"]) == len(more) and not (fresh_folder / "kill").exists()
         for one, other in zip(there["calls"], here["calls"], strict=True):
-            assert one[:2] == other[:2] and one[3] == other[3]
+            if more:  # fits that start over train in packs of other sizes, and round otherwise
+                for mine, theirs in zip(one[:2], other[:2], strict=True):
+                    assert mine == {k: pytest.approx(v, rel=1e-5) for k, v in theirs.items()}
+            else:
+                assert one[:2] == other[:2]
+            assert one[3] == other[3]
             assert one[2] == pytest.approx(other[2], rel=1e-6)  # NumPy adds in another order
     assert "SIGKILL" in there["notes"][0]

@@ -150,7 +150,7 @@ def test_a_global_that_is_bound_anew_is_the_trial_s():
     for number in range(3):
         assert tuner.history(number)["mine"] == [1.0] * 3
     assert set(tuner.results()["plan"]) == {"fit"}
-    assert any("Bound.on_train_begin() binds 'current' anew" in note for note in notes)
+    assert any("Bound.on_train_begin() assigns 'current'" in note for note in notes)
 
 
 @pytest.mark.slow

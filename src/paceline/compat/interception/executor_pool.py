@@ -57,7 +57,9 @@ def executor_of(
 ) -> LocalExecutor:
     """An executor for fits on data."""
     # Fits do not say which calls follow, so the executor keeps their order.
-    return LocalExecutor(data, options, note=note, in_order=True)
+    executor = LocalExecutor(data, options, note=note, in_order=True)
+    executor.demand.early = True
+    return executor
 
 
 def job_of(

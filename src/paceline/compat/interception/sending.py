@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -41,9 +42,12 @@ class FitSender:
         _check_steps(model)
         looks = looks_first(model)
         built = all(layer.built for layer in keras_private.all_layers(model))
-        if not built or arguments.callbacks:  # they may look up metrics, as EarlyStopping does
-            # Here, its weights are drawn from the function's own random state.
-            keras_private.symbolic_build(model, arguments.data.batch_shapes(arguments.batch_size))
+        shapes = arguments.data.batch_shapes(arguments.batch_size)
+        if not built:  # here, its weights are drawn from the function's own random state
+            keras_private.symbolic_build(model, shapes)
+        elif arguments.callbacks:  # they may look up metrics, as EarlyStopping does
+            with suppress(Exception):  # a step of the user's, which only the process must run
+                keras_private.symbolic_build(model, shapes)
         if arguments.shuffle:
             self._copy_random(arguments.data.n if looks else 0)
         packed_fit = PackedFit(self._scheduler.number(), self._thread, None)

@@ -232,6 +232,9 @@ class TrialDemand:
     # Whether trials come as a grid is walked: what the first trials have in common the next need
     # not have.
     in_order: bool = field(default=False, kw_only=True)
+    # Whether, in order, half of what ``further`` waits for is enough to compile while the rest is
+    # built. A grid knows no more of its constants by then, so it would compile twice.
+    early: bool = field(init=False, default=False)
     # Trials that come with one structure where the sampler is adaptive. The search sets this and
     # the following fields.
     alike: int = field(init=False, default=1)
@@ -259,8 +262,8 @@ class TrialDemand:
         """Whether all trials to come share a group's program, as far as one can tell early on."""
         if group.n_seen < _SURE or len(self.grouper.groups) > 1:
             return False
-        # In order: half of what ``further`` waits for, so that it compiles while the rest is built.
-        return self.uniform or group.n_trials >= (self.at_once if self.in_order else _SURE)
+        enough = not self.in_order or (self.early and group.n_trials >= self.at_once)
+        return self.uniform or (enough and group.n_trials >= _SURE)
 
     def is_known(self, group: TrialGroup, *, alone: bool) -> bool:
         """Whether a group among several is compiled while further trials are still being built.
