@@ -299,7 +299,7 @@ def test_where_time_ends_a_search_it_trains_before_programs_are_shared(fresh_fol
     programs = [tuner.trial(number).program_id for number in range(18)]
     assert len(set(programs[:2])) == 2
     assert len(set(programs[10:])) == 1
-    assert programs[17] not in programs[:2]
+    assert programs[17] != programs[0]  # the second may wait for the family
     outlook = tuner.optuna_study().user_attrs["paceline"]["outlook"]
     assert outlook["core_seconds"] >= 1000.0
     assert outlook["trained"] == pytest.approx(2 / 3)  # one of three trials has a second epoch
