@@ -290,8 +290,11 @@ def test_three_trials_of_one_program_are_enough_to_compile_it_and_full_slots_in_
     assert not demand(made, group(3)).is_sure(made)
     assert not demand(made, in_order=True).is_sure(made)
     full = group(*range(4))  # half of what training waits for: the rest is built meanwhile
-    assert demand(full, in_order=True).is_sure(full)
-    assert not demand(full, group(4), in_order=True).is_sure(full)
+    assert not demand(full, in_order=True).is_sure(full)  # a grid
+    for others in ((), (group(4),)):
+        fits = demand(full, *others, in_order=True)
+        fits.early = True
+        assert fits.is_sure(full) == (not others)
     few = group(0, 1)
     assert not demand(few).is_sure(few)
     few.n_seen = 3  # models at the ends of the space were traced
