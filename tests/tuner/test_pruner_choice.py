@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -10,6 +11,9 @@ import numpy as np
 import pytest
 
 import paceline
+from paceline.study.objectives import Objective
+from paceline.study.pruners.pruners import check_pruner
+from paceline.tuner.arguments.pruner_choice import note_on_averages
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(32, 4)).astype("float32"), RNG.integers(0, 2, 32)
@@ -110,3 +114,63 @@ def test_where_time_ends_a_search_it_begins_in_the_middle(fresh_folder: Path) ->
     assert other.trial(0).hparams["lr"] != pytest.approx(1e-3)
     chosen, _ = searched("chosen", n_trials=1, timeout=1000.0, sampler="random")
     assert chosen.trial(0).hparams["lr"] != pytest.approx(1e-3)
+
+
+def normalized(hp: Any) -> Any:
+    layers = keras.layers
+    frozen = layers.BatchNormalization(momentum=0.999, trainable=False)
+    model = keras.Sequential(
+        [keras.Input((4,)), layers.BatchNormalization(), frozen, layers.Dense(2, "softmax")]
+    )
+    model.compile(
+        keras.optimizers.SGD(hp.Float("lr", 1e-4, 1e-2)), "sparse_categorical_crossentropy"
+    )
+    return model
+
+
+def test_moving_averages_that_are_far_off_are_named_once_before_training(
+    fresh_folder: Path,
+) -> None:
+    notes: list[str] = []
+    tuner = paceline.Tuner(normalized, "val_loss", "s", pruner="asha", on_note=notes.append)
+    tuner.search(X, Y, epochs=2, n_trials=1, **DATA)
+    assert [note for note in notes if "BatchNormalization" in note] == [
+        "pruner: it compares trials after 2 steps, when BatchNormalization (momentum 0.99) still "
+        "has 98% of its initial averages. Set momentum=0.9 in build"
+    ]
+
+
+def said(
+    pruner: Any, name: str = "val_loss", *, steps: int = 94, momentum: float = 0.99
+) -> str | None:
+    """What a search of 12 epochs says whose first model is such."""
+    config: Any = SimpleNamespace(pruner=check_pruner(pruner))
+    arguments: Any = SimpleNamespace(epochs=12)
+    found: Any = SimpleNamespace(steps=steps, momentum=momentum)
+    return note_on_averages(config, arguments, found, Objective(name, "minimize"))
+
+
+@pytest.mark.parametrize("pruner", ["asha", "median", "percentile:50", "hyperband"])
+def test_the_first_rung_that_is_late_enough_is_named(pruner: str) -> None:
+    text = said(pruner)
+    assert text is not None
+    assert "after 94 steps" in text
+    assert "39% of its initial averages" in text
+    assert text.endswith('or pass pruner="asha:3"')
+    assert said("asha:3") is None  # 0.99**282 is 0.06
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"pruner": None},
+        {"pruner": "patience:2"},  # compares no trials
+        {"pruner": "asha", "name": "loss"},  # training uses each batch's own mean
+        {"pruner": "asha", "steps": 230},
+        {"pruner": "asha", "momentum": 0.9},
+        {"pruner": "asha", "momentum": 0.0},  # no such layer
+        {"pruner": "asha", "steps": 0},  # unknown: batches from a generator
+    ],
+)
+def test_averages_that_are_right_or_not_compared_are_not_named(case: dict[str, Any]) -> None:
+    assert said(**case) is None

@@ -199,6 +199,15 @@ def embeddings(model: Any) -> list[Any]:
     return [e for e in all_layers(model) if isinstance(e, keras.layers.Embedding)]
 
 
+def slowest_average(model: Any) -> float:
+    """The largest momentum of the moving averages that a model trains; 0.0 without any."""
+    import keras
+
+    kind = keras.layers.BatchNormalization
+    found = [e.momentum for e in all_layers(model) if isinstance(e, kind) and e.trainable]
+    return max(map(float, found), default=0.0)
+
+
 def is_built(model: Any) -> bool:
     """Whether ``symbolic_build`` would add nothing; else ``fit`` looks at a batch first."""
     parts = [getattr(model, n, None) for n in ("_compile_metrics", "_compile_loss", "optimizer")]

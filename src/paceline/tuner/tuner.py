@@ -41,7 +41,11 @@ from paceline.tuner.arguments.arguments import SearchArguments, read_arguments, 
 from paceline.tuner.arguments.config import Listeners, TunerConfig, WorkerFolder
 from paceline.tuner.arguments.constraints import checked
 from paceline.tuner.arguments.naming import default_study
-from paceline.tuner.arguments.pruner_choice import rule_of, with_chosen_pruner
+from paceline.tuner.arguments.pruner_choice import (
+    note_on_averages,
+    rule_of,
+    with_chosen_pruner,
+)
 from paceline.tuner.checkpoint.files import CheckpointManager, SavePolicy
 from paceline.tuner.search.first_build import first_preprocessing, probe
 from paceline.tuner.search.progress import to_stderr, unpacked_backend
@@ -375,6 +379,8 @@ class Tuner(StudyResults):
                 config = with_chosen_sampler(config, arguments, found, objective, self._tell)
             if self._chooses_pruner(arguments):
                 config = with_chosen_pruner(config, arguments, objective, self._tell)
+            if (text := note_on_averages(config, arguments, found, objective)) is not None:
+                self._tell(text)
             key = provenance.checkpoint_key(config, arguments, objective)
             run = SearchRun(
                 config,

@@ -6,6 +6,7 @@ trials. The choice is made once. It is stored in the study, and later searches t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,14 @@ from paceline.tuner.arguments.config import TunerConfig
 
 if TYPE_CHECKING:
     from paceline.study.objectives import Objectives
+    from paceline.tuner.search.first_build import FirstBuild
 
 #: Epochs of a trial from which stopping early saves something.
 LEAST_EPOCHS = 4
+#: Pruners that compare trials after their first epoch, besides ASHA.
+_EARLY = ("median", "percentile", "hyperband")
+#: Share of the initial values in moving averages from which validation says little of a trial.
+_FAR_OFF = 0.1
 
 
 def rule_of(given: Any) -> str:
@@ -64,6 +70,34 @@ def with_chosen_pruner(
         'use pruner="none")'
     )
     return replace(config, pruner=pruner, pruner_reason=reason)
+
+
+def note_on_averages(
+    config: TunerConfig,
+    arguments: SearchArguments,
+    found: FirstBuild,
+    objective: Objective | Objectives,
+) -> str | None:
+    """A note where trials are compared while their moving averages are far from right; else None.
+
+    ``found`` is the first model. Validation uses these averages, so it ranks trials by noise.
+    """
+    pruner, rung = config.pruner, 1
+    if isinstance(pruner, ASHA):
+        rung = pruner.min_epochs
+    elif not isinstance(pruner, str) or not pruner.startswith(_EARLY):
+        return None  # others compare later, or nobody can tell when
+    validated = isinstance(objective, Objective) and objective.name.startswith("val_")
+    steps, momentum = rung * found.steps, found.momentum
+    if not validated or not steps or not 0 < momentum < 1 or momentum**steps < _FAR_OFF:
+        return None
+    enough = math.ceil(math.log(_FAR_OFF) / math.log(momentum) / found.steps)
+    fits = callable(arguments.epochs) or enough < int(arguments.epochs)
+    return (
+        f"pruner: it compares trials after {steps} steps, when BatchNormalization (momentum "
+        f"{momentum:g}) still has {momentum**steps:.0%} of its initial averages. Set "
+        "momentum=0.9 in build" + (f', or pass pruner="asha:{enough}"' if fits else "")
+    )
 
 
 def _again(text: Any) -> Any:

@@ -71,6 +71,9 @@ class FirstBuild:
     arrays: Mapping[str, int] = field(default_factory=dict)
     untraced: str | None = None  # why the user's steps cannot be traced, nor names be known
     compiled: frozenset[str] = frozenset()  # names of logs that ``compile`` was given metrics for
+    steps: int = 0  # of an epoch; 0: unknown
+    # The largest momentum of its moving averages (``BatchNormalization``); 0.0 without any.
+    momentum: float = 0.0
 
     def note_on(self, objective: Objective, given: Any) -> str | None:
         """A sentence for the user where the objective is an array, or no metric but the loss."""
@@ -195,7 +198,11 @@ def probe(
     results = trace.flat_logs(model.get_metrics_result())
     sizes = {name: math.prod(np.shape(value)) for name, value in results.items()}
     arrays = {name: size for name, size in sizes.items() if size > 1}
-    return FirstBuild(hp, names, batch, arrays, untraced, _compiled(model))
+    steps = inputs.steps_per_epoch or 0
+    if not steps and isinstance(inputs.data, ArrayData):
+        steps = -(-inputs.data.n // inputs.batch_size)
+    momentum = keras_private.slowest_average(model)
+    return FirstBuild(hp, names, batch, arrays, untraced, _compiled(model), steps, momentum)
 
 
 def _compiled(model: Any) -> frozenset[str]:
