@@ -139,12 +139,17 @@ class Proposer:
 
     def reseed(self, sampler: Sampler, seed: int) -> None:
         """Draw from another seed; nothing was proposed, and the study had no trials."""
-        slots = self.structure_order.slots
+        before = self.structure_order
         self._draw_with(sampler, seed)
-        self.structure_order.fill(slots)
+        self.structure_order.fill(before.slots)
+        self.expect_end(by_time=before.by_time)
 
     def expect_end(self, *, by_time: bool) -> None:
-        """Where time ends the search, TPE begins in the middle, and learns of paused trials too."""
+        """Where time ends the search, TPE begins in the middle, and learns of paused trials too.
+
+        Then few trials have a structure of their own.
+        """
+        self.structure_order.by_time = by_time
         if self._sampler.name == "tpe" and self._sampler.told is not None:
             self._begins_in_the_middle = self._sampler.told.shows_paused = by_time
 

@@ -14,7 +14,12 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from as_optuna import optuna_study
 from marks import slow_where
 from paceline.search_space import Parameter
-from paceline.study.samplers.structure_order import TPE_BEGINS, WAVE, StructuralParameters
+from paceline.study.samplers.structure_order import (
+    TIMED_WAVE,
+    TPE_BEGINS,
+    WAVE,
+    StructuralParameters,
+)
 from paceline.study.samplers.values import random_chooser
 from paceline.study.study import Study
 
@@ -206,7 +211,7 @@ def test_random_values_are_even_and_hang_on_nothing_else():
 @pytest.mark.parametrize(("n", "wave"), [(64, WAVE), (36, 4)])
 def test_tpe_is_asked_in_waves_of_one_structure(seed, n, wave):
     study = new(sampler="tpe", seed=seed, n_trials=n)
-    assert min(WAVE, study.asker.max_open) == wave
+    assert min(WAVE, study.asker.max_open or 0) == wave
     found = go_on(study, n)
     begun = TPE_BEGINS + 4  # four are open when the next one is asked for
     assert len(set(map(program, found[:begun]))) > 2  # TPE knows nothing yet
@@ -255,6 +260,65 @@ def test_a_trial_that_was_given_takes_no_place_in_a_wave():
     found += go_on(study, 1 + WAVE - 3)
     assert {program(hparams) for hparams in found[begun + 4 :]} == {program(found[begun])}
     assert not study.proposer.keeps_structure
+
+
+def timed(**arguments: Any) -> Study:
+    """A study that time may end."""
+    study = new(sampler="tpe", n_trials=100_000, **arguments)
+    study.asker.limit_trials(100_000, by_time=True)
+    return study
+
+
+@pytest.mark.parametrize("at_once", [0, 4])
+def test_where_time_ends_a_search_structures_come_in_short_waves(at_once: int) -> None:
+    study = timed(slots=1)  # also where trials train one by one: a program is compiled for each
+    found = go_on(study, 3 * TIMED_WAVE, at_once=at_once)
+    waves = [found[at : at + TIMED_WAVE] for at in range(0, len(found), TIMED_WAVE)]
+    assert all(len(set(map(program, wave))) == 1 for wave in waves)
+    assert len({program(wave[0]) for wave in waves}) > 1
+    assert len({hparams["lr"] for hparams in found}) == len(found)
+
+
+def test_where_time_ends_a_search_choices_of_rates_are_free_within_a_wave() -> None:
+    def build(hp: Any, proposal: Any = None) -> dict[str, Any]:
+        hp.Choice("rate", [0.1, 0.01, 0.001, 0.0001, 0.2, 0.02, 0.002])
+        hp.Int("units", 1, 100)
+        return dict(hp.hparams)
+
+    study = timed()
+    found = go_on(study, TIMED_WAVE, build)
+    assert len({hparams["units"] for hparams in found}) == 1
+    assert len({hparams["rate"] for hparams in found}) == TIMED_WAVE
+
+
+def test_where_epochs_are_long_a_timed_search_is_asked_freely() -> None:
+    study = timed()
+    go_on(study, 1)
+    assert study.proposer.keeps_structure
+    study.proposer.structure_order.end_timed_waves()
+    assert not study.proposer.keeps_structure
+    found = go_on(study, TPE_BEGINS - 1, at_once=TPE_BEGINS)
+    assert len(set(map(program, found))) > TPE_BEGINS // TIMED_WAVE + 1
+
+
+def test_a_timed_search_without_structures_asks_freely() -> None:
+    def numbers(hp: Any, proposal: Any = None) -> dict[str, Any]:
+        hp.Float("lr", 1e-4, 1e-1, sampling="log")
+        return {"units": 1, **hp.hparams}
+
+    study = timed()
+    go_on(study, 2, numbers)
+    assert not study.proposer.keeps_structure
+
+
+def test_a_timed_search_that_goes_on_keeps_its_wave() -> None:
+    whole = go_on(timed(name="whole"), 9)
+    study = timed(name="parts")
+    go_on(study, 4)
+    state = study.proposer.state()
+    assert state["structure_order"]["leader"] == 3
+    assert state["structure_order"]["asked"] == 1
+    assert go_on(study, 5) == whole[4:]
 
 
 # Others
@@ -345,3 +409,14 @@ def test_a_parameter_that_is_not_there_is_no_part_of_a_structure():
     structure = learnt(trials, str)
     assert structure.of(trials[0]) == {name: 1 for name in structure.names if name == "layers"}
     assert structure.of(trials[2])["second"] == 16
+
+
+def test_what_may_decide_a_program() -> None:
+    found = StructuralParameters()
+    first = {"units": 16, "kind": "a", "lr": 0.1, "rate": 0.5}
+    found.learn("p", first, ["units", "kind", "rate"])
+    assert found.suspects(first, "p") == {"units": 16, "kind": "a"}
+    found.learn("p", {**first, "units": 32}, ["units", "kind", "rate"])
+    assert found.suspects(first, "p") == {"kind": "a"}
+    assert found.suspects(first, "q") == {"units": 16, "kind": "a"}  # of another band, perhaps
+    assert found.suspects(first, None) == {"units": 16, "kind": "a"}

@@ -298,6 +298,15 @@ class TrialDemand:
         return n_trials, -(-self.expected // max(1, len(self.grouper.groups)))
 
     @property
+    def epochs_are_long(self) -> bool:
+        """Whether an epoch takes about as long as to compile a program, or longer.
+
+        A rule of thumb: small convolutions on a CPU do (docs/decisions/0056).
+        """
+        here = isinstance(self.planner, Planner) and self.planner.on_cpu
+        return here and any(group.convolves for group in self.grouper.groups)
+
+    @property
     def begins(self) -> bool:
         """Whether nothing is compiled yet, and a first model should be there soon.
 

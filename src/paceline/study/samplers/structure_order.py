@@ -26,6 +26,9 @@ _ABSENT = object()  # the value of a parameter that a trial does not have
 #: Ended trials from which TPE learns by values. Before that its trials are random, and waves would
 #: only try fewer structures.
 TPE_BEGINS = 10
+#: Trials in a wave before that, where time ends the search. To compile one more structure takes as
+#: long as a few epochs of one that is compiled (docs/decisions/0056).
+TIMED_WAVE = 3
 
 
 class StructureOrder:
@@ -33,7 +36,8 @@ class StructureOrder:
 
     Random search tries its draws in another order, which does not change the configurations that it
     tries in all. TPE is asked in waves: it chooses the first trial of a wave freely, and the others
-    have the structural values of the first. Other samplers keep their order.
+    have the structural values of the first. Where time ends the search, waves begin with the first
+    trial, and fix all values that may be structural. Other samplers keep their order.
     """
 
     def __init__(
@@ -48,12 +52,14 @@ class StructureOrder:
         # Trials that train at once (with one the order is free). How many of an adaptive sampler
         # may be open at once. How many more are certain to run, so that their order is free.
         self.slots = self.open = self.sure = 1
+        self.by_time = False  # whether time may end the search; the proposer sets it
         self._space = space  # it grows
         self._structure = StructuralParameters()
         self._waves = sampler.name == "tpe"
         self._n_ended = 0
         self._values: dict[int, dict[str, Any]] = {}  # trial number -> stored values
         self._numbers: list[int] = []  # this session's trials
+        self._programs: dict[int, str] = {}  # trial number -> its program
         # Trials of this session by structure, how many of them are counted, and under which names.
         self._counts: dict[tuple[tuple[str, Any], ...], int] = {}
         self._n_counted, self._counted_by = 0, self._structure.names
@@ -114,6 +120,12 @@ class StructureOrder:
         """Have trials that share a program fill this many slots; 1 is the sampler's own order."""
         self.slots = slots
 
+    def end_timed_waves(self) -> None:
+        """Let the sampler choose each trial as freely as where no time ends the search."""
+        if self._is_early:
+            self._leader = None
+        self.by_time = False
+
     def expect(self, n_open: int, n_sure: int | None) -> None:
         """Set how many trials may be open of an adaptive sampler, and how many are sure to come."""
         self.open = n_open
@@ -123,7 +135,9 @@ class StructureOrder:
     @property
     def wave(self) -> int:
         """How many trials TPE is asked for with one structure; 1 with other samplers."""
-        return min(WAVE, self.slots, self.open) if self._waves else 1
+        if not self._waves:
+            return 1
+        return min(TIMED_WAVE if self._is_early else min(WAVE, self.slots), self.open)
 
     def fixed(self, attempt: int = 0) -> dict[str, Any]:
         """Return the values that TPE does not choose: storage name -> stored value; often none.
@@ -134,11 +148,16 @@ class StructureOrder:
         if not self._in_wave() or attempt >= FIXED_ATTEMPTS:
             return {}
         assert self._leader is not None
-        return self._structure.of(self._values[self._leader])
+        values = self._values[self._leader]
+        if self.by_time:
+            return self._structure.suspects(values, self._programs.get(self._leader))
+        return self._structure.of(values)
 
     @property
     def goes_on(self) -> bool:
         """Whether the next trial can have the structure of the last one."""
+        if self.by_time and self._waves:
+            return bool(self.fixed())
         if not self._structure.names or not self._numbers:
             return False
         return bool(self._rest_of_family()) if self.draws is not None else self._in_wave()
@@ -162,7 +181,8 @@ class StructureOrder:
         """Note a trial that was accepted; where some values were ``given``, it is in no wave."""
         in_wave, self._rejected = self._in_wave(), False
         if not in_wave:
-            self._leader = None if given or self._n_ended < TPE_BEGINS else number
+            leads = not given and (self.by_time or self._n_ended >= TPE_BEGINS)
+            self._leader = number if leads else None
             self._n_asked = 0
             self._under_way.clear()
         if not in_wave or not given:
@@ -186,6 +206,7 @@ class StructureOrder:
     def learn_program(self, number: int, program: str) -> None:
         """Note that a trial fell into a program."""
         values, known = self._values[number], self._space.parameters
+        self._programs[number] = program
         finite = [name for name in values if name in known and known[name].is_finite]
         self._structure.learn(program, values, finite)
 
@@ -198,6 +219,8 @@ class StructureOrder:
         """Know a trial by another number."""
         if number in self._values:
             self._values[now] = self._values.pop(number)
+        if number in self._programs:
+            self._programs[now] = self._programs.pop(number)
         self._numbers = [now if one == number else one for one in self._numbers]
         if number in self._under_way:
             self._under_way.discard(number)
@@ -205,8 +228,14 @@ class StructureOrder:
         if self._leader == number:
             self._leader = now
 
+    @property
+    def _is_early(self) -> bool:
+        """Whether waves are short, since time ends the search and TPE knows little."""
+        return self.by_time and self._n_ended < TPE_BEGINS
+
     def _in_wave(self) -> bool:
-        return self._leader is not None and bool(self._under_way) and self._n_asked < self.wave
+        goes_on = self._is_early or bool(self._under_way)
+        return self._leader is not None and goes_on and self._n_asked < self.wave
 
     def _rest_of_family(self) -> list[int]:
         """Return the draws like the last trial, as long as they fill the slots."""
@@ -244,6 +273,7 @@ class StructuralParameters:
         # Program -> stored values of its first trial; its trials differ only in free values.
         self._first: dict[str, dict[str, Any]] = {}
         self._free: set[str] = set()
+        self._free_in: dict[str, set[str]] = {}  # by program
         self._finite: dict[str, None] = {}  # a set in the order met
 
     def learn(self, program: str, values: Mapping[str, Any], finite: Iterable[str]) -> None:
@@ -262,6 +292,7 @@ class StructuralParameters:
             for name in first.keys() | values.keys()
             if first.get(name, _ABSENT) != values.get(name, _ABSENT)
         }
+        self._free_in.setdefault(program, set()).update(free)
         if not free <= self._free:
             self._free |= free
             self._names = None
@@ -285,6 +316,19 @@ class StructuralParameters:
         are not active there.
         """
         return {name: values[name] for name in self.names if name in values}
+
+    def suspects(self, values: Mapping[str, Any], program: str | None) -> dict[str, Any]:
+        """Return those of a trial's stored values that may decide its program.
+
+        Without those in which another trial of the program differs. Choices of floating-point
+        numbers, such as learning rates, seldom decide a program.
+        """
+        free = self._free_in.get(program or "", set())
+        return {
+            name: value
+            for name, value in values.items()
+            if name in self._finite and name not in free and not isinstance(value, float)
+        }
 
     def _separating(self) -> list[str]:
         """Return parameters that tell programs apart, each time the one that tells most.

@@ -424,6 +424,8 @@ class TrialLauncher:
                 self._context.session.check_widths(jobs[-1].model)
             for job in jobs:
                 packs.submit(job)
+            if packs.demand.epochs_are_long:
+                self._proposer.structure_order.end_timed_waves()
             if jobs[0].program is not None:
                 self._study.updates.learn_program(number, jobs[0].program)
         except Unpackable as why:
