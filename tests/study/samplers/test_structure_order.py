@@ -272,7 +272,7 @@ def timed(**arguments: Any) -> Study:
 @pytest.mark.parametrize("at_once", [0, 4])
 def test_where_time_ends_a_search_structures_come_in_short_waves(at_once: int) -> None:
     study = timed(slots=1)  # also where trials train one by one: a program is compiled for each
-    found = go_on(study, 3 * TIMED_WAVE, at_once=at_once)
+    found = go_on(study, 2 * TIMED_WAVE, at_once=at_once)
     waves = [found[at : at + TIMED_WAVE] for at in range(0, len(found), TIMED_WAVE)]
     assert all(len(set(map(program, wave))) == 1 for wave in waves)
     assert len({program(wave[0]) for wave in waves}) > 1
@@ -312,13 +312,13 @@ def test_a_timed_search_without_structures_asks_freely() -> None:
 
 
 def test_a_timed_search_that_goes_on_keeps_its_wave() -> None:
-    whole = go_on(timed(name="whole"), 9)
+    whole = go_on(timed(name="whole"), 2 * TIMED_WAVE)
     study = timed(name="parts")
-    go_on(study, 4)
+    go_on(study, TIMED_WAVE + 1)
     state = study.proposer.state()
-    assert state["structure_order"]["leader"] == 3
+    assert state["structure_order"]["leader"] == TIMED_WAVE
     assert state["structure_order"]["asked"] == 1
-    assert go_on(study, 5) == whole[4:]
+    assert go_on(study, TIMED_WAVE - 1) == whole[TIMED_WAVE + 1 :]
 
 
 # Others

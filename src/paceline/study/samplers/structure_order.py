@@ -28,7 +28,7 @@ _ABSENT = object()  # the value of a parameter that a trial does not have
 TPE_BEGINS = 10
 #: Trials in a wave before that, where time ends the search. To compile one more structure takes as
 #: long as a few epochs of one that is compiled (docs/decisions/0056).
-TIMED_WAVE = 3
+TIMED_WAVE = 4
 
 
 class StructureOrder:
