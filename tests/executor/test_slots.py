@@ -352,3 +352,30 @@ def test_as_many_are_got_ready_as_slots_become_free_in_an_epoch() -> None:
     made.queue.extend(trial(number, epochs=9, epoch=5) for number in range(4))
     assert demand(made).ahead(steady=True) == 1, "in four epochs, four slots"
     assert demand(made).ahead(steady=False) == 4
+
+
+@pytest.mark.parametrize(
+    ("epochs", "convolves", "loops", "long"),
+    [
+        (0.1, False, False, False),
+        (1.0, False, False, True),
+        (0.1, True, False, True),  # nobody knows what these cost
+        (0.1, False, True, True),
+    ],
+)
+def test_trials_train_long_if_a_program_compiles_meanwhile(
+    epochs: float, convolves: bool, loops: bool, long: bool
+) -> None:
+    def step(a: Any, b: Any) -> Any:
+        return jax.lax.fori_loop(0, 3, lambda i, c: c @ b, a) if loops else a @ b
+
+    square = jax.ShapeDtypeStruct((1000, 1000), np.float32)
+    full = SimpleNamespace(closed=jax.make_jaxpr(step)(square, square))
+    met = SimpleNamespace(
+        name="p",
+        queue=[],
+        convolves=convolves,
+        train=SimpleNamespace(full=full),
+        work=SimpleNamespace(steps=94),  # of 2 GFLOP
+    )
+    assert demand(group(0), met).trains_long("p", epochs) is long

@@ -291,14 +291,16 @@ def test_where_time_ends_a_search_choices_of_rates_are_free_within_a_wave() -> N
     assert len({hparams["rate"] for hparams in found}) == TIMED_WAVE
 
 
-def test_where_epochs_are_long_a_timed_search_is_asked_freely() -> None:
+def test_where_trials_train_long_a_timed_wave_ends_with_its_first() -> None:
     study = timed()
     go_on(study, 1)
     assert study.proposer.keeps_structure
-    study.proposer.structure_order.end_timed_waves()
+    assert study.proposer.structure_order.early_leader == 0
+    study.proposer.structure_order.end_wave()
     assert not study.proposer.keeps_structure
-    found = go_on(study, TPE_BEGINS - 1, at_once=TPE_BEGINS)
-    assert len(set(map(program, found))) > TPE_BEGINS // TIMED_WAVE + 1
+    second = go_on(study, 1)
+    assert study.proposer.keeps_structure  # another wave
+    assert {program(hparams) for hparams in go_on(study, 2)} == {program(second[0])}
 
 
 def test_a_timed_search_without_structures_asks_freely() -> None:

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import DataError, UsageError
 from paceline.executor.base import EpochLimit, Failed, SearchData, UserNotifier
+from paceline.executor.sharing.family_builder import in_structures
 from paceline.executor.sharing.grouping import LocalGroup, TrialGroup, TrialGrouper, program_of
 from paceline.executor.training.memory import DeviceData, is_out_of_memory, size_text
 from paceline.executor.training.planner import Planner
 from paceline.pack.callbacks.driver import abandon
 from paceline.pack.pack import Pack, SlotTrial
+from paceline.pack.plan.base import has_loops, step_flops
 
 if TYPE_CHECKING:
     from paceline.executor.remote.machines import Machines
@@ -297,14 +299,17 @@ class TrialDemand:
         # has few of each.
         return n_trials, -(-self.expected // max(1, len(self.grouper.groups)))
 
-    @property
-    def epochs_are_long(self) -> bool:
-        """Whether an epoch takes about as long as to compile a program, or longer.
+    def trains_long(self, program: str, epochs: float) -> bool:
+        """Whether a trial may train longer than its program, of this name, compiles.
 
-        A rule of thumb: small convolutions on a CPU do (docs/decisions/0056).
+        ``epochs`` are those that a trial trains on average. What convolutions and loops cost is
+        unknown.
         """
-        here = isinstance(self.planner, Planner) and self.planner.on_cpu
-        return here and any(group.convolves for group in self.grouper.groups)
+        group = next(group for group in self.grouper.groups if group.name == program)
+        step = group.train.full.closed
+        if group.convolves or has_loops(step):
+            return True
+        return in_structures(step_flops(step) * group.work.steps * epochs) > 1
 
     @property
     def begins(self) -> bool:

@@ -120,11 +120,14 @@ class StructureOrder:
         """Have trials that share a program fill this many slots; 1 is the sampler's own order."""
         self.slots = slots
 
-    def end_timed_waves(self) -> None:
-        """Let the sampler choose each trial as freely as where no time ends the search."""
-        if self._is_early:
-            self._leader = None
-        self.by_time = False
+    @property
+    def early_leader(self) -> int | None:
+        """The first trial of a wave that time makes worth it; None without such a wave."""
+        return self._leader if self._is_early else None
+
+    def end_wave(self) -> None:
+        """Let TPE choose the next trial freely."""
+        self._leader = None
 
     def expect(self, n_open: int, n_sure: int | None) -> None:
         """Set how many trials may be open of an adaptive sampler, and how many are sure to come."""

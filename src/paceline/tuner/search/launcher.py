@@ -424,10 +424,12 @@ class TrialLauncher:
                 self._context.session.check_widths(jobs[-1].model)
             for job in jobs:
                 packs.submit(job)
-            if packs.demand.epochs_are_long:
-                self._proposer.structure_order.end_timed_waves()
-            if jobs[0].program is not None:
-                self._study.updates.learn_program(number, jobs[0].program)
+            if (program := jobs[0].program) is not None:
+                self._study.updates.learn_program(number, program)
+                epochs = jobs[0].epochs * self._context.outlook.trained
+                order = self._proposer.structure_order
+                if order.early_leader == number and packs.demand.trains_long(program, epochs):
+                    order.end_wave()
         except Unpackable as why:
             self._members.withdraw(number)
             self._send_to_fit(number, jobs, str(why))
