@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import paceline
+from marks import slow_where
 from paceline.study.objectives import Objective
 from paceline.study.pruners.pruners import check_pruner
 from paceline.tuner.arguments.pruner_choice import note_on_averages
@@ -174,3 +175,24 @@ def test_the_first_rung_that_is_late_enough_is_named(pruner: str) -> None:
 )
 def test_averages_that_are_right_or_not_compared_are_not_named(case: dict[str, Any]) -> None:
     assert said(**case) is None
+
+
+@pytest.mark.parametrize("loops", slow_where([False, True], bool))
+def test_where_time_ends_a_search_quick_trials_share_a_structure(
+    loops: bool, fresh_folder: Path
+) -> None:
+    """What a loop costs is unknown, so each trial has the structure that TPE chooses."""
+
+    def build(hp: Any) -> Any:
+        layers = keras.layers
+        first = layers.SimpleRNN(2) if loops else layers.Flatten()
+        units = layers.Dense(hp.Int("units", 1, 999), "relu")
+        model = keras.Sequential([keras.Input((4, 1)), first, units, layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(hp.Float("lr", 1e-4, 1e-2)), "mse")
+        return model
+
+    tuner = paceline.Tuner(build, "val_loss", "s", share_widths=False, on_note=lambda text: None)
+    tuner.search(X[..., None], Y, epochs=1, n_trials=3, timeout=1000.0, **DATA)
+    tried = [tuner.trial(number).hparams for number in range(3)]
+    assert len({hparams["lr"] for hparams in tried}) == 3
+    assert len({hparams["units"] for hparams in tried}) == (3 if loops else 1)
