@@ -573,7 +573,7 @@ def test_a_search_that_went_on_in_rounds_does_so_again():
 
 
 def test_a_search_that_died_before_its_first_trial_streams_again():
-    """Else it trained in rounds, with a time limit in other packs, and so with other last digits."""
+    """Else it trained in rounds: with a time limit in other packs, so with other last digits."""
     facts = stored(Run().local.snapshot({}, {}))
     again = Run()
     again.local.restore(read(facts), {}, lambda number: None)
