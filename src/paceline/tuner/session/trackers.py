@@ -22,9 +22,9 @@ _LOOK = 0.1
 
 #: What a tracker has returned, the error that it has raised, and its ``where``.
 Outcome = tuple[Any, RaisedError | None, Any]
-#: Of all searches, since a tracker may still log when the next search runs: trackers, what they are
-#: to do, and by the numbers of calls what came of it.
+#: The trackers of all searches: one may still log when the next search runs.
 _trackers: list[Tracker] = []
+#: What each is to do, by its number; and what came of it, by the number of the call.
 _queues: dict[int, queue.SimpleQueue[tuple[int, str, tuple[Any, ...]]]] = {}
 _outcomes: dict[int, Outcome] = {}
 _calls = itertools.count()
