@@ -348,8 +348,10 @@ def test_a_kill_costs_the_search_nothing(child_environment, fresh_folder) -> Non
     assert "was killed (SIGKILL)" in done.stderr and Path("killed").exists()
     found = trials()
     assert [trial[0] for trial in found] == ["complete"] * 6
+    outlook = Study("model").metadata.meta["outlook"]
     assert search(child_environment, "pass", *more).returncode == 0
     assert trials() == found
+    assert Study("model").metadata.meta["outlook"] == outlook
 
 
 @pytest.mark.slow

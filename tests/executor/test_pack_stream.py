@@ -427,6 +427,7 @@ def test_a_trial_that_is_stopped_leaves_and_its_neighbours_train_on(rounds):
 @pytest.mark.slow
 def test_of_several_programs_too_the_slot_of_a_failed_trial_is_given_to_the_next(monkeypatch):
     monkeypatch.setattr(SlotAllocator, "fits_twice", lambda self, made: False)
+    monkeypatch.setattr(stream, "_SLICE", 0.0)  # slots are refilled between two slices only
     before = Run(streams=False, two=True).finish()
     run = Run(two=True)
     run.local._planner.packs_at_once = 1
@@ -569,6 +570,14 @@ def test_a_search_that_went_on_in_rounds_does_so_again():
     whole.train()
     for number in range(3):
         assert again.logs[number] == whole.logs[number][-len(again.logs[number]) :]
+
+
+def test_a_search_that_died_before_its_first_trial_streams_again():
+    """Else it trained in rounds: with a time limit in other packs, so with other last digits."""
+    facts = stored(Run().local.snapshot({}, {}))
+    again = Run()
+    again.local.restore(read(facts), {}, lambda number: None)
+    assert again.local.streaming
 
 
 def test_with_one_program_the_slot_of_a_trial_that_left_is_given_to_another(monkeypatch, rounds):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import keras
 import pytest
 
+from paceline.program import keras_private
 from paceline.program.keras_private import RefCountedPatch
 
 #: Seconds after which a thread that should have gone on is given up.
@@ -106,3 +108,20 @@ def test_a_change_that_cannot_be_made_has_no_user():
         with pytest.raises(KeyError, match="name"), library.patch.applied():
             pass
     assert removed == []
+
+
+@pytest.mark.parametrize("loss", ["sparse_categorical_crossentropy", "mse"])
+def test_metrics_that_are_built_are_those_of_a_step(loss: str) -> None:
+    """ "accuracy" is of another kind for each form of labels."""
+    y = keras.KerasTensor((8,), "int32") if loss != "mse" else keras.KerasTensor((8, 1))
+    batch = keras.KerasTensor((8, 4)), y
+    found = []
+    for build in (keras_private.symbolic_build, keras_private.build_metrics):
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3 if loss != "mse" else 1)])
+        model.compile("sgd", loss, metrics=["accuracy", loss])
+        build(model, batch)
+        kinds = [type(metric) for metric in model._compile_metrics.metrics]
+        found.append((kinds, [variable.shape for variable in model.metrics_variables]))
+    assert found[0] == found[1]
+    twice = keras.Input((2,))
+    assert not keras_private.build_metrics(keras.Model(twice, [twice, twice]), batch)

@@ -17,6 +17,7 @@ import toys
 from paceline.errors import UsageError
 from paceline.study.trials.trial import Trial
 from paceline.tuner.arguments import provenance
+from paceline.tuner.session import trackers as session_trackers
 from paceline.tuner.trackers.base import TrackedStudy, Tracker
 from paceline.tuner.trackers.choice import make_trackers
 from paceline.tuner.trackers.threads import TrackerThreads
@@ -316,3 +317,19 @@ def test_secrets_on_the_command_line_are_told_to_nobody(words, shown, monkeypatc
     monkeypatch.setattr(sys, "orig_argv", ["python", "search.py", *words])
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # of another test
     assert provenance.how_started(None)["command"] == f"python search.py {shown}"
+
+
+def test_a_tracker_of_the_session_still_logs_while_the_next_search_has_others() -> None:
+    """The process of a session calls it late; the next search's may have the same name."""
+    earlier, other, later = Told(), Told(), Told()
+
+    def ask(name: str, *arguments: Any) -> Any:
+        return session_trackers.FUNCTIONS[name](*arguments)
+
+    of_search = [
+        [session_trackers.SessionTracker(*each, ask) for each in session_trackers.register(given)]
+        for given in ({"Told": earlier, "Other": other}, {"Told": later})
+    ]
+    for number, tracker in enumerate([*of_search[0], *of_search[1]]):
+        tracker.log_trial(number)
+    assert [told.trials for told in (earlier, other, later)] == [[0], [1], [2]]

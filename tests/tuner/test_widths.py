@@ -294,12 +294,11 @@ def by_time(study: str) -> paceline.Tuner:
 
 @pytest.mark.slow
 def test_where_time_ends_a_search_it_trains_before_programs_are_shared(fresh_folder: Path) -> None:
-    """A family is made while the first trials train, and those that come later share it."""
+    """A family is made while the first trial trains, and those that come later share it."""
     tuner = by_time("s")
     programs = [tuner.trial(number).program_id for number in range(18)]
-    assert len(set(programs[:2])) == 2
-    assert len(set(programs[10:])) == 1
-    assert programs[17] != programs[0]  # the second may wait for the family
+    assert len(set(programs[1:])) == 1
+    assert programs[1] != programs[0]
     outlook = tuner.optuna_study().user_attrs["paceline"]["outlook"]
     assert outlook["core_seconds"] >= 1000.0
     assert outlook["trained"] == pytest.approx(2 / 3)  # one of three trials has a second epoch

@@ -244,7 +244,8 @@ class LocalExecutor(PackExecutor[LocalGroup]):
 
     def _facts(self, groups: list[GroupFacts]) -> PackFacts:
         facts, rounds = super()._facts(groups), self._rounds
-        facts.stream = None if self._stream is None else self._stream.state
+        # Before its first trial a search has a stream only if it is asked for one.
+        facts.stream = self._stream.state if self.streaming and self._stream is not None else None
         if rounds is not None:
             begun = rounds.begun if rounds.compiling else None
             # A round that waits for a compiler is repeated.

@@ -16,6 +16,8 @@ Keras' global state
     global state, which replaces Keras' at their turn. The state is ``threading.local``, so that a
     new thread sees none of the user's settings, and ``clear_session`` replaces it for all threads
     at once.
+``Model._compile_metrics``
+    knows whether metrics have been created, and creates them without a trace.
 The layers of a model, also within layers, and the arguments of ``compile``
     for a copy of a model with the user's layers (``initial_weights.py``). Without them the user's
     layers take the weights, and a note says so.
@@ -162,6 +164,20 @@ def symbolic_build(model: Any, batch: Any, drawn: Callable[[], None] | None = No
     for name in SHARDINGS:
         if hasattr(type(model), name):
             object.__setattr__(model, name, _as_it_is)
+
+
+def build_metrics(model: Any, batch: Any) -> bool:
+    """Creates the metrics of a compiled model with one output, without a trace.
+
+    ``batch`` is as of ``symbolic_build``. Returns False for other models. TensorFlow traces a step
+    of ``evaluate`` twice if it creates variables.
+    """
+    if len(getattr(model, "outputs", None) or ()) != 1 or len(batch) < 2:
+        return False
+    metrics = getattr(model, "_compile_metrics", None)
+    if metrics is not None and not metrics.built:
+        metrics.build(batch[1], model.outputs[0])
+    return True
 
 
 class _OneBatch:

@@ -71,11 +71,13 @@ def test_fits_are_those_of_a_session_on_jax_also_after_a_kill(fresh_folder: Path
         assert there["backend"] == "numpy" and "6 fits in packs" in there["stderr"]
         assert len(there["notes"]) == len(more) and not (fresh_folder / "kill").exists()
         for one, other in zip(there["calls"], here["calls"], strict=True):
-            if more:  # fits that start over train in packs of other sizes, and round otherwise
-                for mine, theirs in zip(one[:2], other[:2], strict=True):
-                    assert mine == {k: pytest.approx(v, rel=1e-5) for k, v in theirs.items()}
+            assert one[0] == other[0]
+            if more:
+                # What was watched has not started over, so its function's next fit came alone into
+                # a smaller pack, which rounds otherwise: 7e-8 measured.
+                assert one[1] == {k: pytest.approx(v, rel=1e-6) for k, v in other[1].items()}
             else:
-                assert one[:2] == other[:2]
+                assert one[1] == other[1]
             assert one[3] == other[3]
             assert one[2] == pytest.approx(other[2], rel=1e-6)  # NumPy adds in another order
     assert "SIGKILL" in there["notes"][0]

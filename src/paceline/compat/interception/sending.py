@@ -45,9 +45,10 @@ class FitSender:
         shapes = arguments.data.batch_shapes(arguments.batch_size)
         if not built:  # here, its weights are drawn from the function's own random state
             keras_private.symbolic_build(model, shapes)
-        elif arguments.callbacks:  # they may look up metrics, as EarlyStopping does
+        else:  # callbacks may look up metrics, as EarlyStopping does
             with suppress(Exception):  # a step of the user's, which only the process must run
-                keras_private.symbolic_build(model, shapes)
+                if not keras_private.build_metrics(model, shapes) and arguments.callbacks:
+                    keras_private.symbolic_build(model, shapes)
         if arguments.shuffle:
             self._copy_random(arguments.data.n if looks else 0)
         packed_fit = PackedFit(self._scheduler.number(), self._thread, None)

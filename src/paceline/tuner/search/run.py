@@ -408,7 +408,7 @@ class SearchRun:
     def _outlook(self) -> SearchOutlook:
         """As ``SearchContext`` has it: a study that continues keeps its own."""
         study, arguments = self.study, self._arguments
-        if study.trials:
+        if study.trials or self._snapshot is not None:
             return SearchOutlook(**study.metadata.meta.get("outlook", {}))
         n_trials = study.strategy.n_to_come(arguments.n_trials)
         if arguments.timeout is None:

@@ -11,7 +11,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,60 +22,65 @@ _LOOK = 0.1
 
 #: What a tracker has returned, the error that it has raised, and its ``where``.
 Outcome = tuple[Any, RaisedError | None, Any]
-#: Outcomes by number, of all searches: a tracker may still log when the next search runs.
+#: The trackers of all searches: one may still log when the next search runs.
+_trackers: list[Tracker] = []
+#: What each is to do, by its number; and what came of it, by the number of the call.
+_queues: dict[int, queue.SimpleQueue[tuple[int, str, tuple[Any, ...]]]] = {}
 _outcomes: dict[int, Outcome] = {}
-_numbers = itertools.count()
+_calls = itertools.count()
 
 
-@dataclass(eq=False, repr=False)
-class TrackersOfSession:
-    """The trackers of a search, as the session calls them."""
+def register(trackers: Mapping[str, Tracker]) -> list[tuple[str, int]]:
+    """Registers the trackers of a search; returns the name and the number of each."""
+    first = len(_trackers)
+    _trackers.extend(trackers.values())
+    return [(name, first + i) for i, name in enumerate(trackers)]
 
-    trackers: Mapping[str, Tracker]
-    _queues: dict[str, queue.SimpleQueue[tuple[int, str, tuple[Any, ...]]]] = field(
-        init=False, default_factory=dict
-    )
 
-    @property
-    def functions(self) -> dict[str, Callable[..., Any]]:
-        """What the process calls, by name."""
-        return {"track": self._track, "tracked": lambda number: _outcomes.pop(number, None)}
+def track(tracker: int, method: str, arguments: tuple[Any, ...]) -> int:
+    """Has a tracker do something; returns the number of the call."""
+    if tracker not in _queues:
+        _queues[tracker] = queue.SimpleQueue()
+        # A daemon, so that a tracker that never comes back does not keep the process alive.
+        threading.Thread(target=_run, args=[tracker], daemon=True).start()
+    _queues[tracker].put((call := next(_calls), method, arguments))
+    return call
 
-    def _track(self, name: str, method: str, arguments: tuple[Any, ...]) -> int:
-        """Has a tracker do something; returns the number of its outcome."""
-        number = next(_numbers)
-        if name not in self._queues:
-            self._queues[name] = queue.SimpleQueue()
-            # A daemon, so that a tracker that never comes back does not keep the process alive.
-            threading.Thread(target=self._run, args=[name], daemon=True).start()
-        self._queues[name].put((number, method, arguments))
-        return number
 
-    def _run(self, name: str) -> None:
-        tracker = self.trackers[name]
-        while True:
-            number, method, arguments = self._queues[name].get()
-            value = failed = None
-            try:
-                value = getattr(tracker, method)(*arguments)
-            except BaseException as error:  # a tracker is somebody else's code
-                failed = RaisedError.of(error)
-            _outcomes[number] = value, failed, getattr(tracker, "where", None)
+def tracked(call: int) -> Outcome | None:
+    """What came of a call; None while the tracker works."""
+    return _outcomes.pop(call, None)
+
+
+def _run(number: int) -> None:
+    tracker = _trackers[number]
+    while True:
+        call, method, arguments = _queues[number].get()
+        value = failed = None
+        try:
+            value = getattr(tracker, method)(*arguments)
+        except BaseException as error:  # a tracker is somebody else's code
+            failed = RaisedError.of(error)
+        _outcomes[call] = value, failed, getattr(tracker, "where", None)
+
+
+#: What the process calls.
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {"track": track, "tracked": tracked}
 
 
 class SessionTracker:
     """A tracker of the session, as a search in the session's process calls it."""
 
-    def __init__(self, name: str, ask: Callable[..., Any]) -> None:
-        self.name_of_session, self._ask = name, ask
+    def __init__(self, name: str, number: int, ask: Callable[..., Any]) -> None:
+        self.name_of_session, self._number, self._ask = name, number, ask
         self.where: Any = None
         self.begin = partial(self._call, "begin")
         self.log_trial = partial(self._call, "log_trial")
         self.end = partial(self._call, "end")
 
     def _call(self, method: str, *arguments: Any) -> Any:
-        number = self._ask("track", self.name_of_session, method, arguments)
-        while (outcome := self._ask("tracked", number)) is None:
+        call = self._ask("track", self._number, method, arguments)
+        while (outcome := self._ask("tracked", call)) is None:
             time.sleep(_LOOK)
         value, failed, self.where = outcome
         if failed is not None:
