@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from paceline.compat.interception import fit_arguments
+from paceline.compat.interception.batch_hooks import BatchHooks
 from paceline.compat.interception.call import FitRecord
 from paceline.compat.interception.claims import callbacks_of
 from paceline.compat.interception.data_sets import draws_orders
@@ -128,7 +129,9 @@ class FitHandler:
         def order(epoch: int) -> np.ndarray:
             return everyone if packed_fit.order is None else packed_fit.order
 
-        executor.submit(job_of(packed_fit.number, model, epochs, arguments.batch_size, order))
+        packed_fit.hooks = BatchHooks(self._thread) if arguments.by_batch else None
+        size, hooks = arguments.batch_size, packed_fit.hooks
+        executor.submit(job_of(packed_fit.number, model, epochs, size, order, hooks))
         self._scheduler.add(packed_fit, model, arguments.callbacks)
         return packed_fit
 
@@ -145,6 +148,8 @@ class FitHandler:
                 steps=arguments.steps,
             )
             model.stop_training = False
+            if packed_fit.hooks is not None:
+                packed_fit.hooks.begin(model, callbacks)
             callbacks.on_train_begin()
             for epoch in range(arguments.initial_epoch, arguments.epochs):
                 callbacks.on_epoch_begin(epoch)
@@ -165,6 +170,8 @@ class FitHandler:
                 if arguments.watched or epoch + 1 == arguments.epochs:
                     assert report.state is not None
                     variables.take(report.state())
+                if packed_fit.hooks is not None:
+                    packed_fit.hooks.check()
                 logs = dict(report.logs)
                 _validated(callbacks, logs)
                 callbacks.on_epoch_end(epoch, logs)
@@ -183,6 +190,8 @@ class FitHandler:
         packed_fit.report = None
         self._thread.waits_for_epoch = True
         self._thread.wait()
+        while packed_fit.hooks is not None and packed_fit.hooks.serve():
+            self._thread.wait()
         if packed_fit.died:
             return None
         if packed_fit.error is not None:
