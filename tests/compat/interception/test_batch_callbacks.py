@@ -257,3 +257,28 @@ def test_what_a_pack_does_not_keep_of_a_batch_goes_to_fit():
     outcomes, (note,), _ = together(lambda i: fitted(i, Evaluates(), epochs=1), n=1)
     assert outcomes[0].fits[0].plan == "fit"
     assert "Evaluates has its own on_train_batch_end" in note
+
+
+class Refits(keras.callbacks.Callback):
+    """Trains another model in a way that its code does not show."""
+
+    def __init__(self, other, losses):
+        super().__init__()
+        self.train, self.losses = getattr(other, "f" + "it"), losses
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 1:
+            history = self.train(X[:8], Y[:8], epochs=1, shuffle=False, verbose=0)
+            self.losses.append(history.history["loss"][0])
+
+
+@pytest.mark.slow
+def test_a_fit_between_two_batches_is_keras_own():
+    def function(i):
+        other, losses = network(i), []
+        return *fitted(i, Refits(other, losses)), other, losses
+
+    outcomes, _, _ = together(function, n=2)
+    assert [outcomes[i].error for i in range(2)] == [None] * 2
+    for i in range(2):
+        assert_same(outcomes[i].value, alone(partial(function, i), i))
