@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import pytest
 
-from paceline.tuner.search.session import is_of_memory, what_stands_in_the_way
+from paceline.tuner.search.session import foreign_calls, is_of_memory, what_stands_in_the_way
 
 
 def error_of(line: str, folder: Path) -> BaseException:
@@ -43,6 +43,25 @@ def test_the_line_is_named_with_what_to_write(line: str, said: str, fresh_folder
     text = what_stands_in_the_way(error_of(line, fresh_folder))
     assert text.startswith(f"line 1 of {fresh_folder / 'script.py'} calls ")
     assert re.search(said, text), text
+
+
+@pytest.mark.parametrize(
+    ("line", "called"),
+    [
+        ("y = tf.keras.layers.concatenate(x)", None),
+        ("y = tf.keras.layers.Dense(1)(tf.reduce_mean(x))", "tf.reduce_mean"),
+        ("y = tf.keras.backend.mean(x)", "tf.keras.backend.mean"),
+    ],
+)
+def test_keras_is_no_foreign_call_under_the_name_tf_keras(
+    line: str, called: str | None, fresh_folder: Path
+) -> None:
+    error = error_of(line, fresh_folder)
+    if called is None:
+        assert foreign_calls(error) is None
+        assert what_stands_in_the_way(error).startswith("TypeError: 'Library' object is not call")
+    else:
+        assert f" calls {called}, which" in str(foreign_calls(error))
 
 
 def test_every_name_that_is_offered_is_keras_own() -> None:

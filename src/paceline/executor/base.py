@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from paceline.data.arrays import ArrayData
     from paceline.data.batched import BatchedDataset
     from paceline.data.inputs import TrialInputs
+    from paceline.pack.pack import BatchCallbacks
     from paceline.program.trace import State
     from paceline.search_space.parameter import Parameter
 
@@ -220,6 +221,8 @@ class Job:
     # Makes the callbacks of a member, given the member's number and the model that was just built;
     # None without.
     callbacks: Callable[[int, Any], list[Any]] | None = None
+    # Called between training batches, for a job without ``callbacks``.
+    batch_callbacks: BatchCallbacks | None = None
     # The callbacks that were made, one list for each member. Packs keep them here.
     made: Sequence[list[Any]] = ()
     # Its own data and batch sizes; None: the executor's ``SearchData``.

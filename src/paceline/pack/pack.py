@@ -11,9 +11,9 @@ Notation
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -27,6 +27,27 @@ from paceline.pack.slot_view import SlotView
 from paceline.program.canonical import Constant
 from paceline.program.padding.widths import PaddedLayout
 from paceline.program.trace import State
+
+
+class BatchCallbacks(Protocol):
+    """What a pack calls between the training batches of a slot; ``CallbackDriver`` is one."""
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether it is to be called around the next training batch."""
+        ...
+
+    def attach(self, slot: PackSlot | None) -> None:
+        """Gives it the variables of a slot; None: the trial has left its slot."""
+        ...
+
+    def begin_batch(self, step: int) -> None:
+        """Called before a batch; ``step`` counts from 0. Must not raise."""
+        ...
+
+    def end_batch(self, step: int, logs: Mapping[str, float]) -> None:
+        """Called after a batch with the logs of the epoch so far. Must not raise."""
+        ...
 
 
 @dataclass
@@ -47,6 +68,7 @@ class SlotTrial:
     # decides it. Data that are sent in chunks always follow the seed.
     order: GivenOrder | None = None
     driver: CallbackDriver | None = None  # the trial's callbacks
+    batch_callbacks: BatchCallbacks | None = None  # of a trial without driver
     first_epoch: int = 0  # number of the first epoch, from 0, as ``validation_freq`` counts
     # Where its variables lie within those of the program; None: they are as large.
     padded_layout: PaddedLayout | None = None
@@ -69,10 +91,15 @@ class SlotTrial:
         """The trial's variables, from the four lists of the program."""
         return State(*(self.cut(part, leaves) for part, leaves in enumerate(lists)))
 
+    @property
+    def between(self) -> BatchCallbacks | None:
+        """What is called between its batches, where it asks for that."""
+        return self.batch_callbacks if self.driver is None else self.driver
+
     def attach(self, slot: PackSlot | None) -> None:
         """Gives the trial's callbacks the variables of a slot; None: of no slot."""
-        if self.driver is not None:
-            self.driver.attach(slot)
+        if self.between is not None:
+            self.between.attach(slot)
 
 
 @dataclass(frozen=True)
@@ -403,7 +430,7 @@ class Pack:
     @property
     def by_batch(self) -> bool:
         """Whether a trial's callbacks are called between batches, by the thread that trains."""
-        return any(t.driver is not None and t.driver.in_batches for t in self.live)
+        return any(t.between is not None and t.between.in_batches for t in self.live)
 
     def _train_by_batch(self, lifted: Arrays, order: np.ndarray) -> tuple[list[Arrays], np.ndarray]:
         """Trains an epoch with a call of the program for each batch, and callbacks in between.
@@ -413,8 +440,8 @@ class Pack:
         """
         assert self._state is not None and isinstance(self._data, ResidentArrays)
         first, size = self._metrics, self._data.batch_size
-        drivers = {i: t.driver for i, t in enumerate(self.slots) if t is not None and t.driver}
-        acting = {slot: driver for slot, driver in drivers.items() if driver.in_batches}
+        found_in = {i: t.between for i, t in enumerate(self.slots) if t is not None and t.between}
+        acting = {slot: driver for slot, driver in found_in.items() if driver.in_batches}
         others = len(self.live) - len(acting)  # trials that no callback ends within an epoch
         stopped: dict[int, State] = {}
         found = np.zeros((len(self.slots), self._n_logs))

@@ -218,34 +218,31 @@ class HyperParameter:
         ]
         return config
 
-    @classmethod
-    def from_config(
-        cls, kind: str, config: Mapping[str, Any], *, mixed: bool = True
-    ) -> HyperParameter:
-        """Return the hyperparameter of a config of ``get_config``, ours or KerasTuner's.
 
-        ``kind`` is KerasTuner's class name. ``mixed`` is as for ``choice``.
-        """
-        declare = {
-            "Int": integer,
-            "Float": floating,
-            "Choice": choice,
-            "Boolean": boolean,
-            "Fixed": fixed,
-        }.get(kind)
-        if declare is None:
-            raise SpaceError(
-                "from_config: class_name must be Int, Float, Choice, Boolean or Fixed, got "
-                f"{kind!r}."
-            )
-        conditions = tuple(
-            Condition.of(entry["config"]["name"], entry["config"]["values"])
-            for entry in config.get("conditions") or ()
+def of_config(kind: str, config: Mapping[str, Any], *, mixed: bool = True) -> HyperParameter:
+    """Return the hyperparameter of a config of ``get_config``, ours or KerasTuner's.
+
+    ``kind`` is KerasTuner's class name. ``mixed`` is as for ``choice``.
+    """
+    declare = {
+        "Int": integer,
+        "Float": floating,
+        "Choice": choice,
+        "Boolean": boolean,
+        "Fixed": fixed,
+    }.get(kind)
+    if declare is None:
+        raise SpaceError(
+            f"from_config: class_name must be Int, Float, Choice, Boolean or Fixed, got {kind!r}."
         )
-        arguments = {key: value for key, value in config.items() if key != "conditions"}
-        if kind == "Choice":
-            arguments["mixed"] = mixed
-        return declare(**arguments, conditions=conditions)
+    conditions = tuple(
+        Condition.of(entry["config"]["name"], entry["config"]["values"])
+        for entry in config.get("conditions") or ()
+    )
+    arguments = {key: value for key, value in config.items() if key != "conditions"}
+    if kind == "Choice":
+        arguments["mixed"] = mixed
+    return declare(**arguments, conditions=conditions)
 
 
 def integer(

@@ -352,7 +352,7 @@ class HyperParameters(html.ShownValues):
         hps = cls(config["values"], trusting=trusting)
         for entry in config["space"]:
             kind, own = entry["class_name"], entry["config"]
-            hp = HyperParameter.from_config(kind, own, mixed=not trusting)
+            hp = hps._kept(declaration.of_config(kind, own, mixed=not trusting))
             hps._typed |= {hp.name} if hp.typed else set()
             hps._declared[hp.name, hp.conditions] = hp
             if hp.name in hps.values and hps._holds(hp.conditions):
@@ -413,6 +413,10 @@ class HyperParameters(html.ShownValues):
                 stack.enter_context(self.conditional_scope(parent_name, parent_values))
             return self._declare(declare(self._full(name), *arguments, tuple(self._conditions)))
 
+    def _kept(self, hp: HyperParameter) -> HyperParameter:
+        """The object that ``space`` has for a declaration."""
+        return hp
+
     def _declare(self, hp: HyperParameter) -> Any:
         """Note a declaration and return its value, None while inactive."""
         key = (hp.name, hp.conditions)
@@ -423,7 +427,7 @@ class HyperParameters(html.ShownValues):
                     f'hp.{hp.kind}("{hp.name}"): it cannot have the same name as its own parent. '
                     "Rename one of them."
                 )
-            known = self._declared[key] = hp
+            known = self._declared[key] = self._kept(hp)
             self._typed |= {hp.name} if hp.typed else set()
         elif known.bounds != hp.bounds and not self._trusting:
             raise SpaceError(

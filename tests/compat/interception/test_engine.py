@@ -119,7 +119,7 @@ def test_what_ends_the_process_ends_the_run():
 
 
 class OnBatches(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
+    def on_test_batch_end(self, batch, logs=None):
         pass
 
 
@@ -141,7 +141,7 @@ def own_fit(i):
 
 
 FOR_FIT = [
-    (partial(fitted, callbacks=[OnBatches()]), "OnBatches has its own on_train_batch_end"),
+    (partial(fitted, callbacks=[OnBatches()]), "OnBatches has its own on_test_batch_end"),
     (
         partial(fitted, callbacks=[keras.callbacks.BackupAndRestore("backup")]),
         "BackupAndRestore decides where training begins",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -39,6 +40,25 @@ def test_a_config_comes_back(kt):
     assert type(again) is type(hp.copy()) is kt.HyperParameters
     config = kinds(kt).serialize(hp.space[0])
     assert repr(kinds(kt).deserialize(config)) == repr(hp.space[0])
+
+
+def test_each_kind_has_a_class_of_its_own(kt):
+    """Scripts look at ``type(p).__name__``, and compare classes."""
+    names, made = ["Int", "Float", "Choice", "Boolean", "Fixed"], kinds(kt)
+    hp = kt.HyperParameters()
+    hp.Int("a", 1, 9)
+    hp.Float("b", 0.0, 1.0)
+    hp.Choice("c", ["x", "y"])
+    hp.Boolean("d")
+    hp.Fixed("e", 3)
+    merged = kt.HyperParameters()
+    merged.merge(made.deserialize(made.serialize(p)) for p in hp.space)
+    oracle = kt.oracles.RandomSearchOracle("val_loss", max_trials=1, hyperparameters=hp)
+    for each in (hp, hp.copy(), merged, oracle.get_space(), copy.deepcopy(hp)):
+        assert [type(p).__name__ for p in each.space] == names
+        assert [type(p) for p in each.space] == [getattr(made, name) for name in names]
+        assert [isinstance(p, made.Choice) for p in each.space] == [n == "Choice" for n in names]
+        assert all(isinstance(p, made.HyperParameter) for p in each.space)
 
 
 @pytest.mark.parametrize("values", [[1, "b"], [1, 2.0], [None, 0.2], [None], [True, "auto"]])

@@ -512,6 +512,31 @@ def test_an_oracle_elsewhere_is_refused(tmp_path, monkeypatch):
         ours.RandomSearch(spaces.small, "val_loss", directory=tmp_path)
 
 
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_what_trains_alone_is_told(verbose, tmp_path, capsys, caplog):
+    """As a warning of the log if KerasTuner's own output is off."""
+
+    class OnTest(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+            pass
+
+    class Own(ours.HyperModel):
+        def build(self, hp: Any) -> Any:
+            return spaces.small(hp)
+
+        def fit(self, hp: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+            return model.fit(*args, **{**kwargs, "callbacks": [OnTest()]})
+
+    tuner = ours.RandomSearch(Own(), "val_loss", max_trials=2, directory=tmp_path)
+    tuner.search(X[:20], Y[:20], validation_data=(X[:20], Y[:20]), verbose=verbose)
+    said = "Keras' own fit, one at a time: callbacks: OnTest has its own on_test_batch_end()"
+    logged = [record for record in caplog.records if said in record.getMessage()]
+    assert [(each.name, each.levelname) for each in logged] == [("paceline", "WARNING")] * (
+        not verbose
+    )
+    assert capsys.readouterr().err.count(said) == bool(verbose)
+
+
 def test_fits_of_hypermodels_train_in_packs(tmp_path, monkeypatch, capsys):
     from paceline.compat.interception import engine
 

@@ -18,11 +18,12 @@ An intercepted fit joins a pack of ``executor/local.py``, and does what Keras' o
 
 - It has the same order of examples, and returns a real ``History``.
 - After each epoch it calls the callbacks, in the function's thread. They see the model's variables,
-  and what they change is carried into the next epoch.
+  and what they change is carried into the next epoch, or batch (``batch_hooks.py``).
 - In the end the model has the trained weights and the optimizer's state.
 
-Some fits cannot train in a pack: their data are not arrays, callbacks want batches, ``train_step``
-cannot be traced, and so on. They train in Keras' own ``fit``, at once, and ``notes`` hears why.
+Some fits cannot train in a pack: their data differ from epoch to epoch, callbacks want validation
+batches, ``train_step`` cannot be traced, and so on. They train in Keras' own ``fit``, at once, and
+``notes`` hears why.
 """
 
 from paceline.compat.interception.call import CallOutcome, FitRecord, FunctionCall

@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from paceline.compat.interception.function_thread import FunctionThread
+from paceline.pack.callbacks.changes import CONTAINERS, written_attributes
 
 #: Parts of names of attributes that hold paths.
 _PATH_NAMES = ("path", "file", "dir", "folder")
@@ -23,7 +25,7 @@ class ObjectClaims:
     """Which function holds which object and path."""
 
     def __init__(self) -> None:
-        self._objects: dict[int, tuple[weakref.ref[Any], FunctionThread]] = {}
+        self._objects: dict[int, tuple[Callable[[], Any], FunctionThread]] = {}
         self._paths: dict[str, FunctionThread] = {}
         self._constants: dict[int, Any] = {}
 
@@ -56,7 +58,7 @@ class ObjectClaims:
         """Notes that a function holds what its fit needs, until the function ends."""
         self._paths.update((path, holder) for path in paths(callbacks))
         for one, _ in self._parts(model, callbacks):
-            self._objects[id(one)] = weakref.ref(one), holder
+            self._objects[id(one)] = _reference(one), holder
 
     def drop_ended(self) -> None:
         """Forgets what functions held that have ended."""
@@ -66,6 +68,11 @@ class ObjectClaims:
     def _parts(self, model: Any, callbacks: list[Any]) -> list[tuple[Any, str]]:
         """The objects that a fit changes, and what they are."""
         found = [(each, f"one {type(each).__name__}") for each in callbacks]
+        for callback in callbacks:  # a list, say, that all of them are given and write to
+            for name in written_attributes(type(callback)):
+                value = vars(callback).get(name)
+                if isinstance(value, (*CONTAINERS, np.ndarray)):
+                    found.append((value, f"{name!r} of {type(callback).__name__}"))
         found.append((model, "one model"))
         optimizer = getattr(model, "optimizer", None)
         if optimizer is not None:
@@ -78,6 +85,13 @@ class ObjectClaims:
             if id(variable) not in metrics and not fixed:
                 found.append((variable, f"the variable {variable.path!r}"))
         return found
+
+
+def _reference(one: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(one)
+    except TypeError:  # a list, which stays until its function has ended
+        return lambda: one
 
 
 def paths(callbacks: Iterable[Any]) -> dict[str, str]:

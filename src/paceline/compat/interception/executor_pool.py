@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.compat.interception.batch_hooks import BatchHooks
 from paceline.compat.interception.fit_arguments import FitArguments, copied
 from paceline.data.arrays import ArrayData
 from paceline.data.labels import check_labels
@@ -63,10 +64,20 @@ def executor_of(
 
 
 def job_of(
-    number: int, model: Any, epochs: int, batch_size: int, order: Callable[[int], np.ndarray]
+    number: int,
+    model: Any,
+    epochs: int,
+    batch_size: int,
+    order: Callable[[int], np.ndarray],
+    batch_callbacks: BatchHooks | None = None,
 ) -> Job:
     """The job that trains a fit of a built model; ``order`` is as of ``Job``."""
-    return Job(number, number, epochs, batch_size, model, rebuild=lambda: model, order=order)
+    return Job(
+        *(number, number, epochs, batch_size, model),
+        rebuild=lambda: model,
+        order=order,
+        batch_callbacks=batch_callbacks,
+    )
 
 
 class ExecutorPool:

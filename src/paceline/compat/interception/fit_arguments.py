@@ -21,7 +21,7 @@ from paceline.data.adapters import family, is_data_set, is_read_once
 from paceline.data.arrays import ArrayData, NotArrays, prepare, split
 from paceline.errors import DataError
 from paceline.executor.base import SearchData
-from paceline.pack.callbacks.packable import why_not_packed
+from paceline.pack.callbacks.packable import acts_by_batch, why_not_packed
 from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
 
@@ -55,10 +55,19 @@ class FitArguments:
         """Whether the function does something after each epoch."""
         return bool(self.callbacks) or self.passes is not None
 
+    @property
+    def by_batch(self) -> bool:
+        """Whether callbacks act between training batches."""
+        return any(map(acts_by_batch, self.callbacks))
+
     def key(self) -> tuple[Any, ...]:
-        """Returns a key that is equal for fits whose data are equal, byte by byte."""
+        """Returns a key that is equal for fits that may train on one executor.
+
+        Their data are equal, byte by byte.
+        """
         validation = None if self.validation is None else _digest(self.validation)
-        return _digest(self.data), validation, self.validation_batch_size, self.shuffle
+        how = self.validation_batch_size, self.shuffle, self.by_batch
+        return _digest(self.data), validation, *how
 
     def next_order(self, random: Any) -> np.ndarray | None:
         """Draws the order of the examples in the next epoch, i32[N]; None: that of the data.
@@ -71,8 +80,13 @@ class FitArguments:
 
     def search_data(self) -> SearchData:
         """The data as an executor takes them."""
-        size, shuffle = self.validation_batch_size, self.shuffle
-        return SearchData(self.data, self.validation, validation_batch_size=size, shuffle=shuffle)
+        return SearchData(
+            self.data,
+            self.validation,
+            validation_batch_size=self.validation_batch_size,
+            shuffle=self.shuffle,
+            by_batch=self.by_batch,
+        )
 
 
 def read(
@@ -175,7 +189,8 @@ def _callbacks(given: Any) -> list[Any]:
             raise Unpackable(f"a callback is a {type(callback).__name__}")
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             raise Unpackable("its callback BackupAndRestore decides where training begins")
-    why = why_not_packed(callbacks)
+    # In other sessions each batch would have to wait for messages of another process.
+    why = why_not_packed(callbacks, by_batch=keras.backend.backend() == "jax")
     if why is not None:
         raise Unpackable(why)
     return callbacks

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from paceline.compat.interception.batch_hooks import BatchHooks
 from paceline.compat.interception.fit_arguments import FitArguments
 from paceline.compat.interception.function_thread import FunctionThread
 from paceline.executor.base import EpochReport
@@ -30,6 +31,7 @@ class PackedFit:
     over: bool = False  # whether the fit has ended, so that its slot is free
     seconds: float = 0.0  # the fit's share of the seconds of its pack so far
     epochs: int = 0  # that are trained
+    hooks: BatchHooks | None = None  # between training batches; None: no callback has any
     sent: SentFit | None = None  # as it was sent to the session's process; None on JAX
     died: bool = False  # whether the process that trained it has died
     n_before: int = 0  # epochs that it had when it was sent last

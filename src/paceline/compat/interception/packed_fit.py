@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from paceline.compat.interception import fit_arguments
+from paceline.compat.interception.batch_hooks import BatchHooks
 from paceline.compat.interception.call import FitRecord
 from paceline.compat.interception.claims import callbacks_of
 from paceline.compat.interception.data_sets import draws_orders
@@ -35,10 +36,13 @@ class FitHandler:
         self._thread, self._scheduler, self._noun = thread, scheduler, noun
         # Sends fits to the session's own process; None until the first one, and on JAX.
         self._sender: FitSender | None = None
+        self._in_batch = False  # whether a callback runs between two batches of a pack
 
     def fit(self, model: Any, original: Fit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns what ``model.fit(*args, **kwargs)`` would return."""
         self._thread.check()
+        if self._in_batch:  # the pack is in the middle of its epoch, and waits
+            return original(model, *args, **kwargs)
         x, held = args[0] if args else kwargs.get("x"), callbacks_of(args, kwargs)
         self._before(model, held, x)
         arguments = None
@@ -128,7 +132,9 @@ class FitHandler:
         def order(epoch: int) -> np.ndarray:
             return everyone if packed_fit.order is None else packed_fit.order
 
-        executor.submit(job_of(packed_fit.number, model, epochs, arguments.batch_size, order))
+        packed_fit.hooks = BatchHooks(self._thread) if arguments.by_batch else None
+        size, hooks = arguments.batch_size, packed_fit.hooks
+        executor.submit(job_of(packed_fit.number, model, epochs, size, order, hooks))
         self._scheduler.add(packed_fit, model, arguments.callbacks)
         return packed_fit
 
@@ -145,6 +151,8 @@ class FitHandler:
                 steps=arguments.steps,
             )
             model.stop_training = False
+            if packed_fit.hooks is not None:
+                packed_fit.hooks.begin(model, callbacks)
             callbacks.on_train_begin()
             for epoch in range(arguments.initial_epoch, arguments.epochs):
                 callbacks.on_epoch_begin(epoch)
@@ -165,6 +173,8 @@ class FitHandler:
                 if arguments.watched or epoch + 1 == arguments.epochs:
                     assert report.state is not None
                     variables.take(report.state())
+                if packed_fit.hooks is not None:
+                    packed_fit.hooks.check()
                 logs = dict(report.logs)
                 _validated(callbacks, logs)
                 callbacks.on_epoch_end(epoch, logs)
@@ -183,12 +193,22 @@ class FitHandler:
         packed_fit.report = None
         self._thread.waits_for_epoch = True
         self._thread.wait()
+        while self._serves(packed_fit):
+            self._thread.wait()
         if packed_fit.died:
             return None
         if packed_fit.error is not None:
             raise packed_fit.error
         assert packed_fit.report is not None
         return packed_fit.report
+
+    def _serves(self, packed_fit: PackedFit) -> bool:
+        """Calls callbacks between two batches if the pack waits for that; False if it does not."""
+        self._in_batch = packed_fit.hooks is not None
+        try:
+            return packed_fit.hooks is not None and packed_fit.hooks.serve()
+        finally:
+            self._in_batch = False
 
     def _leave(self, packed_fit: PackedFit) -> None:
         """Ends the fit: frees its slot, or its place in the executor's queue."""

@@ -20,6 +20,7 @@ from optuna.storages import InMemoryStorage
 import paceline.tuner.tuner
 from paceline.compat.interception.hazards import why_one_at_a_time
 from paceline.compat.keras_tuner.engine.callback_files import ExecutionPaths
+from paceline.compat.keras_tuner.engine.display import notes_of
 from paceline.compat.keras_tuner.engine.model_tuner import TRIAL_HOOKS, ModelTuner
 from paceline.compat.keras_tuner.engine.objective import Objective
 from paceline.compat.keras_tuner.engine.trial import (
@@ -50,7 +51,6 @@ from paceline.search_space import HyperParameters, Space
 from paceline.study.samplers.samplers import Searcher, TrialWeights
 from paceline.study.trials.trial import Trial as Record
 from paceline.tuner.checkpoint.trial_variables import apply_weights
-from paceline.tuner.search.progress import to_stderr
 
 #: Number of models that are kept in order to save the weights of other trials with them.
 _KEPT_MODELS = 4
@@ -69,7 +69,7 @@ def search(tuner: ModelTuner, fit: dict[str, Any], ahead: LayersAhead | None = N
     PacelineError if the arguments cannot work, and RuntimeError if too many trials failed in a row.
     """
     epochs = fit.pop("epochs", 1)
-    notes: Callable[[str], None] = to_stderr if tuner.oracle.verbose else lambda text: None
+    notes = notes_of(tuner.oracle)
     why = _why_alone(tuner)
     if why is not None:
         notes(f"trials run one at a time: {why}")

@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any
 
 from paceline.compat.interception import CallOutcome, Engine, FunctionCall
+from paceline.compat.keras_tuner.engine.display import notes_of
 from paceline.compat.keras_tuner.engine.hypermodel import own_code
 from paceline.compat.keras_tuner.engine.model_tuner import HANDS_ON, TRIAL_HOOKS, ModelTuner
 from paceline.compat.keras_tuner.engine.trial import TrialStatus
 from paceline.compat.keras_tuner.oracle_trials import OracleTrials
 from paceline.study.samplers.values import trial_seed
-from paceline.tuner.search.progress import to_stderr
 
 
 def search(tuner: ModelTuner, *args: Any, **kwargs: Any) -> None:
@@ -29,8 +29,7 @@ def search(tuner: ModelTuner, *args: Any, **kwargs: Any) -> None:
     left = oracle.remaining_trials()
     n_calls = left and left + len(oracle._retry_queue)
     try:
-        notes = to_stderr if oracle.verbose else None
-        with Engine(notes=notes, noun="trial", concurrent=tuner.concurrent) as engine:
+        with Engine(notes=notes_of(oracle), noun="trial", concurrent=tuner.concurrent) as engine:
             shared = {name: value for name, value in kwargs.items() if name != "callbacks"}
             given = {f"argument {i}": value for i, value in enumerate(args)} | shared
             code = {"tuner": tuner, "hypermodel": own_code(tuner.hypermodel)}

@@ -243,6 +243,10 @@ class TrialGrouper(Generic[G]):
             why = why_not_packed(made, by_batch=self.data.by_batch and resident and not away)
             if why := why or why_not_beside(made, job.model, away=away):
                 raise Unpackable(why)
+        if job.batch_callbacks is not None and self.chunk_bytes is not None:
+            raise Unpackable(
+                "a callback acts between training batches, but the data are sent in chunks"
+            )
         structure = stock_structure(job.model, setting, self.data.fold)
         known = None if structure is None or self._is_alone(job) else (job, setting, structure)
         group = known and (self._recognise(*known) or self._queue_untraced(*known))
@@ -491,6 +495,7 @@ def _queue_job(
             fold=fold,
             order=job.order,
             driver=_driver(group, job, i),
+            batch_callbacks=job.batch_callbacks,
             first_epoch=job.first_epoch,
             padded_layout=padded_layout,
         )

@@ -90,7 +90,7 @@ def _ended(run: Callable[[], PackEpoch]) -> Future[PackEpoch]:
     epoch: Future[PackEpoch] = Future()
     try:
         epoch.set_result(run())
-    except BaseException as error:
+    except Exception as error:  # Ctrl-C in this thread concerns more than one pack
         epoch.set_exception(error)
     return epoch
 

@@ -94,6 +94,20 @@ def changed(user: UserFunction) -> Iterator[str]:
             yield f"{base!r}, a default value"
 
 
+@functools.lru_cache(maxsize=64)
+def written_attributes(cls: type) -> tuple[str, ...]:
+    """The attributes of objects of a class of which the user's methods change a part."""
+    methods = [
+        UserFunction(method, shared_self=True)
+        for one in cls.__mro__
+        if is_of_user(one)
+        for method in vars(one).values()
+        if isinstance(method, types.FunctionType)
+    ]
+    found = [what.strip("'").split(".") for method in methods for what in changed(method)]
+    return tuple(dict.fromkeys(parts[1] for parts in found if len(parts) > 1))
+
+
 def changed_arguments(user: UserFunction) -> Iterator[str]:
     """Yields the arguments that the function changes a part of."""
     code = user.function.__code__

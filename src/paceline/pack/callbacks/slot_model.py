@@ -42,10 +42,11 @@ class Slot(Protocol):
 class SlotModel:
     """Binds a compiled model's variables, all of which it has, to a slot.
 
-    The values of those that no other model has are dropped.
+    The values of those that no other model has are dropped. ``borrowed``: the model is the user's,
+    whose variables are those of the slot only ``in_place`` and keep their own values.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, borrowed: bool = False) -> None:
         self.model = model
         self._optimizer = model.optimizer
         self._lists = variables_of(model)
@@ -59,28 +60,27 @@ class SlotModel:
         for part, variables in enumerate(self._lists):
             for leaf, variable in enumerate(variables):
                 cell = _SlotArrayHolder(self, part, leaf)
-                if id(variable) in shared:
+                if borrowed or id(variable) in shared:
                     self._shared.append((variable, cell))
                 else:
                     keras_private.bind(variable, cell)
         # Another build may set the flags of layers that it has in common with this model.
         self._own_flags = None
-        if self._shared:
+        if self._shared and not borrowed:
             self._own_flags = TrainableFlags(keras_private.all_layers(model), model.variables)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """A block in which all variables of the model are those of the slot."""
-        if self._own_flags is None:
-            yield
-            return
-        outside = self._own_flags.now()
-        self._own_flags.restore()
+        outside = self._own_flags and self._own_flags.now()
+        if self._own_flags is not None:
+            self._own_flags.restore()
         try:
             with keras_private.bound(self._shared):
                 yield
         finally:
-            outside.restore()
+            if outside is not None:
+                outside.restore()
 
     def attach(self, slot: Slot | None) -> None:
         """Binds the variables to a slot from now on; None: to no slot."""

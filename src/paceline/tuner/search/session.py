@@ -293,8 +293,9 @@ def is_of_memory(error: BaseException) -> bool:
     return inner is not None
 
 
-#: A call of another backend's library, as people write it.
-_CALLED = re.compile(r"\b(?:tf|tensorflow|torch|K)\.(?:\w+\.)*(\w+)(?=\()")
+#: A call of another backend's library, as people write it. ``tf.keras`` is Keras, which runs on
+#: JAX, but for its old backend functions.
+_CALLED = re.compile(r"\b(?:tf|tensorflow|torch|K)\.(?!keras\.(?!backend\.))(?:\w+\.)*(\w+)(?=\()")
 #: Characters of an error's text that a note holds at most.
 _MOST = 200
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from paceline.compat.keras_tuner.engine.trial import Trial
 from paceline.compat.keras_tuner.utils import say
+from paceline.tuner.search.progress import to_stderr
 
 _WIDTH = 18
+
+
+def notes_of(oracle: Any) -> Callable[[str], None]:
+    """Takes the notes of a search: prints them, or with ``verbose=0`` logs them as warnings.
+
+    KerasTuner's output is off then. A search that is slow for a reason still says the reason, in a
+    way that programs can direct or silence: ``logging.getLogger("paceline")``.
+    """
+    logger = logging.getLogger("paceline")
+    return to_stderr if oracle.verbose else lambda text: logger.warning("paceline: %s", text)
 
 
 class Display:

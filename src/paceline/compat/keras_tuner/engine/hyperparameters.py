@@ -12,7 +12,14 @@ from typing import Any, ClassVar, Self
 import paceline.search_space
 from paceline.compat.keras_tuner.protos import HasProto, get_proto
 from paceline.search_space import Condition, HyperParameter, Parameter
-from paceline.search_space.declaration import boolean, choice, fixed, floating, integer
+from paceline.search_space.declaration import (
+    boolean,
+    choice,
+    fixed,
+    floating,
+    integer,
+    of_config,
+)
 from paceline.search_space.probability import n_values, nth_value, value_at
 
 __all__ = [
@@ -62,6 +69,9 @@ class HyperParameters(paceline.search_space.HyperParameters, HasProto):
             found.setdefault(hp.name, []).append(hp)
         return found
 
+    def _kept(self, hp: HyperParameter) -> HyperParameter:
+        return of_kind(hp)
+
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *, trusting: bool = True) -> Self:
         """Return the hp that a config of ``get_config``, ours or KerasTuner's, describes."""
@@ -97,41 +107,51 @@ class _Kind(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         given = kwargs.pop("conditions", None) or ()
         conditions = tuple(Condition.of(each.name, list(each.values)) for each in given)
-        return cls.declare(*args, **kwargs, conditions=conditions)
+        return of_kind(cls.declare(*args, **kwargs, conditions=conditions))
 
     def from_config(cls, config: Mapping[str, Any]) -> HyperParameter:
         """Return the hyperparameter of a config from ``get_config``."""
-        return HyperParameter.from_config(cls.__name__, config, mixed=False)
+        return of_kind(of_config(cls.__name__, config, mixed=False))
 
 
-class Int(metaclass=_Kind):
+class Int(HyperParameter, metaclass=_Kind):
     """An integer; the arguments are those of ``hp.Int``."""
 
     declare = staticmethod(integer)
 
 
-class Float(metaclass=_Kind):
+class Float(HyperParameter, metaclass=_Kind):
     """A number; the arguments are those of ``hp.Float``."""
 
     declare = staticmethod(floating)
 
 
-class Choice(metaclass=_Kind):
+class Choice(HyperParameter, metaclass=_Kind):
     """One value of a list; the arguments are those of ``hp.Choice``."""
 
     declare = staticmethod(choice)
 
 
-class Boolean(metaclass=_Kind):
+class Boolean(HyperParameter, metaclass=_Kind):
     """False or True; the arguments are those of ``hp.Boolean``."""
 
     declare = staticmethod(boolean)
 
 
-class Fixed(metaclass=_Kind):
+class Fixed(HyperParameter, metaclass=_Kind):
     """A value that is not searched; the arguments are those of ``hp.Fixed``."""
 
     declare = staticmethod(fixed)
+
+
+def of_kind(hp: HyperParameter) -> HyperParameter:
+    """Returns a hyperparameter as an object of the class that is named after its kind."""
+    cls = next(each for each in (Int, Float, Choice, Boolean, Fixed) if each.__name__ == hp.kind)
+    if type(hp) is cls:
+        return hp
+    made = object.__new__(cls)
+    vars(made).update(vars(hp))
+    return made
 
 
 def serialize(obj: HyperParameter | HyperParameters) -> dict[str, Any]:
@@ -145,7 +165,7 @@ def deserialize(config: Mapping[str, Any]) -> HyperParameter | HyperParameters:
     """Return the hyperparameter, or the ``HyperParameters``, of a config from ``serialize``."""
     if config["class_name"] == "HyperParameters":
         return HyperParameters.from_config(config["config"])
-    return HyperParameter.from_config(config["class_name"], config["config"], mixed=False)
+    return of_kind(of_config(config["class_name"], config["config"], mixed=False))
 
 
 # -- what tuners do with one hyperparameter -------------------------------------------------------

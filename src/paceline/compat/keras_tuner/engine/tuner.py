@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from paceline.compat.keras_tuner import oracle_search, run_trial_search
+from paceline.compat.keras_tuner.engine.display import notes_of
 from paceline.compat.keras_tuner.engine.hypermodel import trains_itself
 from paceline.compat.keras_tuner.engine.model_tuner import HANDS_ON, ModelTuner, maybe_distribute
 from paceline.compat.keras_tuner.engine.objective import DefaultObjective, MultiObjective
@@ -92,8 +93,7 @@ class Tuner(ModelTuner):
         except oracle_search.CannotStartError as error:
             why = error
         # Some trials may work, so this search tries them one by one, as KerasTuner does.
-        if self.oracle.verbose:
-            to_stderr(f"trials run in Keras' own fit, one at a time: {why}")
+        notes_of(self.oracle)(f"trials run in Keras' own fit, one at a time: {why}")
         try:
             super()._search(*fit_args, **fit_kwargs)
         except RuntimeError as failed:

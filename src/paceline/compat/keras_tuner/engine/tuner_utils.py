@@ -51,7 +51,7 @@ class EpochCallback(keras.callbacks.Callback):
 
 
 class TunerCallback(EpochCallback):
-    """Calls the hooks of a tuner for batches, too; such a ``fit`` cannot train in a pack."""
+    """Calls the hooks of a tuner for batches, too; such a ``fit`` trains batch by batch."""
 
     def on_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Keras calls this method, with its own arguments."""

@@ -1,0 +1,85 @@
+"""Calls the hooks of a fit's callbacks between the training batches of its pack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+
+from paceline.compat.interception.function_thread import FunctionThread
+from paceline.pack.callbacks.slot_model import Slot, SlotModel
+
+
+class BatchHooks:
+    """The hooks around training batches of one fit's callbacks; as ``BatchCallbacks``.
+
+    The pack asks for a call in the engine's thread. The function's thread makes it, with the random
+    state of the function, while it waits for the end of the epoch.
+    """
+
+    def __init__(self, thread: FunctionThread) -> None:
+        self._thread = thread
+        self._slot: Slot | None = None
+        self._model: SlotModel | None = None  # None before ``begin``
+        self._callbacks: Any = None  # a CallbackList
+        self._call: Callable[[], None] | None = None  # that the function's thread is to make
+        self._error: BaseException | None = None  # what a callback has raised in this epoch
+
+    # -- in the engine's thread --------------------------------------------------------------------
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether callbacks are to be called around the next training batch."""
+        if self._model is None or self._error is not None:
+            return False
+        return not self._model.model.stop_training
+
+    def attach(self, slot: Slot | None) -> None:
+        """Gives the hooks the variables of a slot; None: the fit has left its slot."""
+        self._slot = slot
+        if self._model is not None:
+            self._model.attach(slot)
+
+    def begin_batch(self, step: int) -> None:
+        """Calls ``on_train_batch_begin``; ``step`` counts from 0."""
+        self._ask(lambda: self._callbacks.on_train_batch_begin(step))
+
+    def end_batch(self, step: int, logs: Mapping[str, float]) -> None:
+        """Calls ``on_train_batch_end``; ``logs`` are those of the epoch so far."""
+        self._ask(lambda: self._callbacks.on_train_batch_end(step, dict(logs)))
+
+    def _ask(self, call: Callable[[], None]) -> None:
+        outcome = self._thread.outcome
+        self._call, seconds = call, outcome.seconds
+        self._thread.go()
+        outcome.seconds = seconds  # those of the epoch hold these
+
+    # -- in the function's thread ------------------------------------------------------------------
+
+    def begin(self, model: Any, callbacks: keras.callbacks.CallbackList) -> None:
+        """Notes the callbacks, and the built model whose variables they see."""
+        self._callbacks, self._model = callbacks, SlotModel(model, borrowed=True)
+        self._model.trains = True
+        self._model.attach(self._slot)
+
+    def serve(self) -> bool:
+        """Makes the call that the pack has asked for; False if it has asked for none."""
+        call, self._call = self._call, None
+        if call is None:
+            return False
+        assert self._model is not None
+        try:
+            with self._model.in_place():
+                call()
+                self._model.flush()
+        except BaseException as error:  # the pack is in the middle of an epoch
+            self._error = error
+        self._model.forget()
+        return True
+
+    def check(self) -> None:
+        """Raises what a callback has raised in the epoch that has ended."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
