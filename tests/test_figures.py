@@ -282,8 +282,8 @@ def test_the_figures_of_a_card_are_those_that_were_printed() -> None:
     assert cells(SPEED, "24 dense models") == [last.seconds("layers", ours)]
     step, rate = r"([0-9.]+) ms per", r"([0-9,]+) examples/s"
     for row, model in (
-        ("a step of 16 dense", "dense float32"),
-        ("a step of 8 such CNNs, which", "cnn"),
+        ("16 dense models", "dense float32"),
+        ("8 of these CNNs |", "cnn"),
     ):
         per_step = float(figure("precision", model, step))
         said = float(figure("precision", model, rate).replace(",", ""))
@@ -299,11 +299,11 @@ def test_the_figures_of_a_card_are_those_that_were_printed() -> None:
         for slots in ("bfloat16, 8", "float32, 2", "float32, 1")
     }
     half = float(later.figure("One step", "stacked, bfloat16", rate).replace(",", ""))
-    (found,) = cells(SPEED, "a step of 8 such CNNs in bfloat16")
+    (found,) = cells(SPEED, "8 of these CNNs in bfloat16")
     assert found.startswith(f"{steps['bfloat16, 8']:.2f} ms: 130,000")
     assert half == pytest.approx(130_000, rel=0.01)
-    two_and_one = f"{steps['float32, 2']:.2f} and {steps['float32, 1']:.2f} ms"
-    assert cells(SPEED, "a step of 2 such CNNs, per model") == [two_and_one]
+    assert cells(SPEED, "2 of these CNNs") == [f"{steps['float32, 2']:.2f} ms"]
+    assert cells(SPEED, "1 of the CNNs") == [f"{steps['float32, 1']:.2f} ms"]
 
 
 def test_what_a_search_over_widths_compiled_on_a_card_is_what_was_printed() -> None:
@@ -314,5 +314,5 @@ def test_what_a_search_over_widths_compiled_on_a_card_is_what_was_printed() -> N
     assert programs == "3"
     assert (
         f"The 24 dense models have {structures} structures, which share three programs. "
-        f"Tracing them takes {traces} of the {seconds}."
+        f"Tracing takes {traces} of the {seconds}."
     ) in text(SPEED)
