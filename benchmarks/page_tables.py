@@ -3,8 +3,8 @@
     python benchmarks/page_tables.py [--check]
 
 ``make bench`` runs it after ``search_speed.py``. In the rows of ``ROWS`` the seconds are those of
-the results. Beside each table stands a paragraph with the device, the versions and the commit,
-between two comments; the page on clusters has its whole tables there. Printed is what has moved by
+the results. Below each table stands a paragraph with the device, the versions and the commit,
+between two comments. The page on clusters has its whole tables there. Printed is what has moved by
 more than a tenth since the results that git has.
 With --check nothing is written: exits with 1 where a page differs from its results.
 """
@@ -66,9 +66,9 @@ ROWS = (
     Row(README, "digits, 8 structures", "search_speed", "structures", _ONE, ratio=True),
     Row(README, "8,000 sentences", "search_speed", "gru", _ONE, ratio=True),
     Row(README, "Fashion-MNIST, 2,048", "search_speed", "fashion", _ONE, ratio=True),
-    Row(README, "an Optuna objective", "any_fits", "optuna", _SCRIPT, ratio=True),
+    Row(README, "Optuna on JAX", "any_fits", "optuna", _SCRIPT, ratio=True),
     Row(README, "scikit-learn's `GridSearchCV`", "any_fits_sklearn", "grid", _SCRIPT, ratio=True),
-    Row(README, "a TensorFlow session", "sessions", "digits", _SCRIPT, ratio=True),
+    Row(README, "KerasTuner on TensorFlow", "sessions", "digits", _SCRIPT, ratio=True),
     Row(SPEED, "digits, dense 64-64-10", "search_speed", "digits16", _TWO),
     Row(SPEED, "the same, 64 trials", "search_speed", "digits64", _TWO),
     Row(SPEED, "digits over 8 structures (widths", "search_speed", "structures", _ONE),
@@ -134,7 +134,7 @@ def rewritten(page: str, text: str, results: dict[str, Any]) -> str:
             text = between(page, text, name, measured(name, results[name]))
     if _BEGIN.format("scripts") in text:
         scripts = [row.result for row in ROWS if row.page == page and row.sides == _SCRIPT]
-        text = between(page, text, "scripts", of_scripts({name: results[name] for name in scripts}))
+        text = between(page, text, "scripts", of_scripts(scripts))
     return text
 
 
@@ -166,16 +166,10 @@ def measured(name: str, report: dict[str, Any]) -> str:
     )
 
 
-def of_scripts(reports: dict[str, dict[str, Any]]) -> str:
-    """Return where and how users' scripts were measured, as one line of Markdown."""
-    files = [
-        f"[{name}]({{results}}/{name}.json), commit {commit_of(report['machine'])}."
-        for name, report in reports.items()
-    ]
-    return (
-        "The last three rows are first runs of whole scripts. They compare with Optuna on JAX, "
-        f"scikit-learn on JAX, and KerasTuner on TensorFlow. {' '.join(files)}"
-    )
+def of_scripts(names: list[str]) -> str:
+    """Return the results of users' scripts, as one line of Markdown."""
+    files = ", ".join(f"[{name}.json]({{results}}/{name}.json)" for name in names)
+    return f"Each time is one run: {files}."
 
 
 def commit_of(facts: dict[str, Any]) -> str:
@@ -235,17 +229,20 @@ def nodes_table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-#: How fits trained -> what the page calls it.
+#: Plan of a trial -> what the page calls it.
 _PLANS = {"vectorized": "side by side", "looped": "side by side", "sequential": "one after another"}
 
-_BUSY = " Times “of a core” are processor time, because these runs shared the CPU with other work."
+_BUSY = (
+    " Times “of a core” are processor seconds, because other work took a part of the cores. "
+    "Compare them only within their row."
+)
 
 
 def objectives_table(report: dict[str, Any]) -> str:
     """Return the table of public_objectives.json: scripts as they are, and with one import."""
     lines = [
         "| script | trials | seconds with Optuna | with Paceline | times as fast | best value with "
-        "Optuna | with Paceline | fits |",
+        "Optuna | with Paceline | how models train |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, row in report["entries"].items():
@@ -264,7 +261,7 @@ def objectives_table(report: dict[str, Any]) -> str:
     facts = report["machine"]
     lines += [
         "",
-        f"One cold run of each side on JAX, imports and compiling included, on {facts['cores']} "
+        f"One first run of each side on JAX, imports and compiling included, on {facts['cores']} "
         f"cores of {article(facts['cpu'])} at commit {commit_of(facts)}: "
         "[public_objectives.json]({results}/public_objectives.json)."
         + (f" At the same time, {facts['beside']} was running." if "beside" in facts else "")
