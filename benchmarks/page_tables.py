@@ -158,9 +158,9 @@ def measured(name: str, report: dict[str, Any]) -> str:
     sides = [states for each in works for states in each["runs"].values()]
     rounds = {len(runs) for states in sides for runs in states.values() if runs}
     versions = found["versions"]
-    runs = "one run" if rounds == {1} else f"the median of {max(rounds)} runs"
+    runs = "comes from one run" if rounds == {1} else f"is the median of {max(rounds)} runs"
     return (
-        f"Each time is {runs}, on {found['cores']} cores of {article(found['cpu'])} with Keras "
+        f"Each number of seconds {runs}, on {found['cores']} cores of {article(found['cpu'])} with Keras "
         f"{versions['keras']} and JAX {versions['jax']}, at commit {commit_of(found)}: "
         f"[{name}.json]({{results}}/{name}.json)."
     )
@@ -168,8 +168,8 @@ def measured(name: str, report: dict[str, Any]) -> str:
 
 def of_scripts(names: list[str]) -> str:
     """Return the results of users' scripts, as one line of Markdown."""
-    files = ", ".join(f"[{name}.json]({{results}}/{name}.json)" for name in names)
-    return f"Each time is one run: {files}."
+    *files, last = (f"[{name}.json]({{results}}/{name}.json)" for name in names)
+    return f"Each number of seconds comes from one run: {', '.join(files)} and {last}."
 
 
 def commit_of(facts: dict[str, Any]) -> str:
@@ -233,8 +233,8 @@ def nodes_table(report: dict[str, Any]) -> str:
 _PLANS = {"vectorized": "side by side", "looped": "side by side", "sequential": "one after another"}
 
 _BUSY = (
-    " Times “of a core” are processor seconds, because other work took a part of the cores. "
-    "Compare them only within their row."
+    " In the rows with “of a core”, other work used a part of the cores, so the times are processor "
+    "seconds. Compare these times only within their row."
 )
 
 
@@ -261,8 +261,9 @@ def objectives_table(report: dict[str, Any]) -> str:
     facts = report["machine"]
     lines += [
         "",
-        f"One first run of each side on JAX, imports and compiling included, on {facts['cores']} "
-        f"cores of {article(facts['cpu'])} at commit {commit_of(facts)}: "
+        "Each script ran once with Optuna and once with Paceline, on JAX, without compiled "
+        "programs on disk. The times include imports and compiling. Measured on "
+        f"{facts['cores']} cores of {article(facts['cpu'])} at commit {commit_of(facts)}: "
         "[public_objectives.json]({results}/public_objectives.json)."
         + (f" At the same time, {facts['beside']} was running." if "beside" in facts else "")
         + (_BUSY if any(row["busy"] for row in report["entries"].values()) else ""),
