@@ -160,8 +160,8 @@ def measured(name: str, report: dict[str, Any]) -> str:
     versions = found["versions"]
     runs = "comes from one run" if rounds == {1} else f"is the median of {max(rounds)} runs"
     return (
-        f"Each number of seconds {runs}, on {found['cores']} cores of {article(found['cpu'])} with Keras "
-        f"{versions['keras']} and JAX {versions['jax']}, at commit {commit_of(found)}: "
+        f"Each number {runs}, on {found['cores']} cores of {article(found['cpu'])} "
+        f"with Keras {versions['keras']} and JAX {versions['jax']}, at commit {commit_of(found)}: "
         f"[{name}.json]({{results}}/{name}.json)."
     )
 
@@ -169,7 +169,7 @@ def measured(name: str, report: dict[str, Any]) -> str:
 def of_scripts(names: list[str]) -> str:
     """Return the results of users' scripts, as one line of Markdown."""
     *files, last = (f"[{name}.json]({{results}}/{name}.json)" for name in names)
-    return f"Each number of seconds comes from one run: {', '.join(files)} and {last}."
+    return f"Each script ran once: {', '.join(files)} and {last}."
 
 
 def commit_of(facts: dict[str, Any]) -> str:
@@ -233,8 +233,8 @@ def nodes_table(report: dict[str, Any]) -> str:
 _PLANS = {"vectorized": "side by side", "looped": "side by side", "sequential": "one after another"}
 
 _BUSY = (
-    " In the rows with “of a core”, other work used a part of the cores, so the times are processor "
-    "seconds. Compare these times only within their row."
+    " In the rows with “of a core”, other work used a part of the cores, so the times are "
+    "processor seconds. Compare these times only within their row."
 )
 
 
