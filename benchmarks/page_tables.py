@@ -160,7 +160,7 @@ def measured(name: str, report: dict[str, Any]) -> str:
     versions = found["versions"]
     runs = "comes from one run" if rounds == {1} else f"is the median of {max(rounds)} runs"
     return (
-        f"Each number {runs}, on {found['cores']} cores of {article(found['cpu'])} "
+        f"Each number {runs}. Measured on {found['cores']} cores of {article(found['cpu'])} "
         f"with Keras {versions['keras']} and JAX {versions['jax']}, at commit {commit_of(found)}: "
         f"[{name}.json]({{results}}/{name}.json)."
     )

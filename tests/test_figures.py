@@ -164,8 +164,8 @@ def phrases() -> list[str]:
     streams = result("streams")["works"]["mnist"]["seconds"]
     bound = result("warm_bound")["works"]
     return [
-        f"needs {bound['layers']['bound']:.1f} s for the 24 trials of the third row",
-        f"and {bound['intro']['bound']:.1f} s for the first row",
+        f"needs {bound['layers']['bound']:.1f} s for the 24 trials of 1 to 3 layers",
+        f"and {bound['intro']['bound']:.1f} s for the 16 trials of the first row",
         f"Paceline {pair(fashion['paceline'])} s, "
         f"KerasTuner on JAX {pair(fashion['keras_tuner'])} s",
         f"KerasTuner on TensorFlow {pair(fashion['keras_tuner_tf'])} s",
