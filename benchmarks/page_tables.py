@@ -134,7 +134,7 @@ def rewritten(page: str, text: str, results: dict[str, Any]) -> str:
             text = between(page, text, name, measured(name, results[name]))
     if _BEGIN.format("scripts") in text:
         scripts = [row.result for row in ROWS if row.page == page and row.sides == _SCRIPT]
-        text = between(page, text, "scripts", of_scripts(scripts))
+        text = between(page, text, "scripts", of_scripts({name: results[name] for name in scripts}))
     return text
 
 
@@ -166,10 +166,13 @@ def measured(name: str, report: dict[str, Any]) -> str:
     )
 
 
-def of_scripts(names: list[str]) -> str:
+def of_scripts(reports: dict[str, dict[str, Any]]) -> str:
     """Return the results of users' scripts, as one line of Markdown."""
-    *files, last = (f"[{name}.json]({{results}}/{name}.json)" for name in names)
-    return f"Each script ran once: {', '.join(files)} and {last}."
+    files = (
+        f"[{name}.json]({{results}}/{name}.json) at {commit_of(report['machine'])}"
+        for name, report in reports.items()
+    )
+    return f"Each script ran once: {', '.join(files)}."
 
 
 def commit_of(facts: dict[str, Any]) -> str:
