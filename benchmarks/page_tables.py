@@ -3,8 +3,8 @@
     python benchmarks/page_tables.py [--check]
 
 ``make bench`` runs it after ``search_speed.py``. In the rows of ``ROWS`` the seconds are those of
-the results. Beside each table stands a paragraph with the device, the versions and the commit,
-between two comments; the page on clusters has its whole tables there. Printed is what has moved by
+the results. Below each table stands a paragraph with the device, the versions and the commit,
+between two comments. The page on clusters has its whole tables there. Printed is what has moved by
 more than a tenth since the results that git has.
 With --check nothing is written: exits with 1 where a page differs from its results.
 """
@@ -66,9 +66,9 @@ ROWS = (
     Row(README, "digits, 8 structures", "search_speed", "structures", _ONE, ratio=True),
     Row(README, "8,000 sentences", "search_speed", "gru", _ONE, ratio=True),
     Row(README, "Fashion-MNIST, 2,048", "search_speed", "fashion", _ONE, ratio=True),
-    Row(README, "an Optuna objective", "any_fits", "optuna", _SCRIPT, ratio=True),
+    Row(README, "Optuna on JAX", "any_fits", "optuna", _SCRIPT, ratio=True),
     Row(README, "scikit-learn's `GridSearchCV`", "any_fits_sklearn", "grid", _SCRIPT, ratio=True),
-    Row(README, "a TensorFlow session", "sessions", "digits", _SCRIPT, ratio=True),
+    Row(README, "KerasTuner on TensorFlow", "sessions", "digits", _SCRIPT, ratio=True),
     Row(SPEED, "digits, dense 64-64-10", "search_speed", "digits16", _TWO),
     Row(SPEED, "the same, 64 trials", "search_speed", "digits64", _TWO),
     Row(SPEED, "digits over 8 structures (widths", "search_speed", "structures", _ONE),
@@ -158,24 +158,21 @@ def measured(name: str, report: dict[str, Any]) -> str:
     sides = [states for each in works for states in each["runs"].values()]
     rounds = {len(runs) for states in sides for runs in states.values() if runs}
     versions = found["versions"]
-    runs = "one run" if rounds == {1} else f"the median of {max(rounds)} runs"
+    runs = "comes from one run" if rounds == {1} else f"is the median of {max(rounds)} runs"
     return (
-        f"Each time is {runs}, on {found['cores']} cores of {article(found['cpu'])} with Keras "
-        f"{versions['keras']} and JAX {versions['jax']}, at commit {commit_of(found)}: "
+        f"Each number {runs}. Measured on {found['cores']} cores of {article(found['cpu'])} "
+        f"with Keras {versions['keras']} and JAX {versions['jax']}, at commit {commit_of(found)}: "
         f"[{name}.json]({{results}}/{name}.json)."
     )
 
 
 def of_scripts(reports: dict[str, dict[str, Any]]) -> str:
-    """Return where and how users' scripts were measured, as one line of Markdown."""
-    files = [
-        f"[{name}]({{results}}/{name}.json), commit {commit_of(report['machine'])}."
+    """Return the results of users' scripts, as one line of Markdown."""
+    files = (
+        f"[{name}.json]({{results}}/{name}.json) at {commit_of(report['machine'])}"
         for name, report in reports.items()
-    ]
-    return (
-        "The last three rows are first runs of whole scripts. They compare with Optuna on JAX, "
-        f"scikit-learn on JAX, and KerasTuner on TensorFlow. {' '.join(files)}"
     )
+    return f"Each script ran once: {', '.join(files)}."
 
 
 def commit_of(facts: dict[str, Any]) -> str:
@@ -235,17 +232,20 @@ def nodes_table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-#: How fits trained -> what the page calls it.
+#: Plan of a trial -> what the page calls it.
 _PLANS = {"vectorized": "side by side", "looped": "side by side", "sequential": "one after another"}
 
-_BUSY = " Times “of a core” are processor time, because these runs shared the CPU with other work."
+_BUSY = (
+    " In the rows with “of a core”, other work used a part of the cores, so the times are "
+    "processor seconds. Compare these times only within their row."
+)
 
 
 def objectives_table(report: dict[str, Any]) -> str:
     """Return the table of public_objectives.json: scripts as they are, and with one import."""
     lines = [
         "| script | trials | seconds with Optuna | with Paceline | times as fast | best value with "
-        "Optuna | with Paceline | fits |",
+        "Optuna | with Paceline | how models train |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, row in report["entries"].items():
@@ -264,8 +264,9 @@ def objectives_table(report: dict[str, Any]) -> str:
     facts = report["machine"]
     lines += [
         "",
-        f"One cold run of each side on JAX, imports and compiling included, on {facts['cores']} "
-        f"cores of {article(facts['cpu'])} at commit {commit_of(facts)}: "
+        "Each script ran once with Optuna and once with Paceline, on JAX, without compiled "
+        "programs on disk. The times include imports and compiling. Measured on "
+        f"{facts['cores']} cores of {article(facts['cpu'])} at commit {commit_of(facts)}: "
         "[public_objectives.json]({results}/public_objectives.json)."
         + (f" At the same time, {facts['beside']} was running." if "beside" in facts else "")
         + (_BUSY if any(row["busy"] for row in report["entries"].values()) else ""),

@@ -1,4 +1,4 @@
-# After Optuna's example keras_simple: a convolution over raw images, which each trial loads.
+# Like Optuna's example keras_simple: a convolution over raw images, which each trial loads.
 import os
 
 import optuna

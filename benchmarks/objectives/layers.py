@@ -1,4 +1,4 @@
-# After Optuna's example keras_integration: one to three layers, one-hot labels, pruning callback.
+# Like Optuna's example keras_integration: one to three layers, one-hot labels, pruning callback.
 import os
 
 import optuna

@@ -1,4 +1,4 @@
-# After Optuna's example tfkeras_integration: wide layers, two callbacks, the last epoch's value.
+# Like Optuna's example tfkeras_integration: wide layers, two callbacks, the last epoch's value.
 import os
 
 import optuna

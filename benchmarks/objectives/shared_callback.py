@@ -1,4 +1,4 @@
-# All trials share one EarlyStopping and one list of metrics. Names of Optuna 2, a database.
+# All trials share one EarlyStopping and one list of metrics. Functions of Optuna 2, and a database.
 import os
 
 import keras

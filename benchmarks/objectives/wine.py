@@ -1,4 +1,4 @@
-# After Optuna's example keras_mlflow: a regression on few examples, and a callback that logs.
+# Like Optuna's example keras_mlflow: a regression on few examples, and a callback that logs.
 import csv
 import os
 
