@@ -6,7 +6,7 @@ nothing but its import changed, in five kinds of session. `results.json` keeps w
 pages of the documentation show it: `table` writes what stands there.
 
     python tests/strangers/run.py                        # all scripts; exit status 1 if one differs
-    python tests/strangers/run.py models/tabular scans   # these
+    python tests/strangers/run.py data/tabular scans     # these
     python tests/strangers/run.py --stale                # what was not run with this text
     python tests/strangers/run.py --table                # write the tables of the pages anew
 
@@ -35,9 +35,12 @@ RESULTS = HERE / "results.json"
 DOCS = HERE.parents[1] / "docs"
 #: Folder of scripts -> what the table calls it.
 KINDS = {
-    "models": "KerasTuner: models and data",
-    "tuners": "KerasTuner: tuners, callbacks, own loops",
-    "scans": "Talos",
+    "data": "KerasTuner: kinds of data",
+    "models": "KerasTuner: models and their parts",
+    "own_tuners": "KerasTuner: own tuners, hooks and loops",
+    "tuners": "KerasTuner: searches, spaces and results",
+    "scans": "Talos: scans",
+    "scan_results": "Talos: results, helpers and templates",
     "objectives": "Optuna",
 }
 #: Where a page of the documentation holds the table.
@@ -261,11 +264,11 @@ def run_all(names: Sequence[str], given: argparse.Namespace) -> dict[str, Any]:
     """Runs scripts in sessions, and keeps what came of each as soon as it is known."""
     kept, lock = read(), Lock()
 
-    def keep(name: str, session: str, found: dict[str, Any]) -> None:
+    def keep(name: str, session: str, script: str, found: dict[str, Any]) -> None:
         with lock:
             one = kept.setdefault(name, {})
-            if one.get("script") != digest(name):
-                one |= {"script": digest(name), "runs": {}}
+            if one.get("script") != script:
+                one |= {"script": script, "runs": {}}
             one["runs"][session] = found
             ordered = {each: kept[each] for each in scripts() if each in kept}
             RESULTS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
@@ -284,7 +287,8 @@ def run_all(names: Sequence[str], given: argparse.Namespace) -> dict[str, Any]:
         try:
             while names:
                 name = names.pop()
-                keep(name, session, starter.run(name))
+                script = digest(name)  # someone may write to it while it runs
+                keep(name, session, script, starter.run(name))
         finally:
             starter.close()
 
@@ -319,13 +323,19 @@ def table(results: Mapping[str, Any]) -> str:
     """The table of the documentation, from the results."""
     ran = {session for one in results.values() for session in judged(one["runs"])}
     ours = [name for name in SESSIONS if name in ran]
-    rows = ["| kind of script | scripts | " + " | ".join(SESSIONS[s].says for s in ours) + " |"]
+    rows = ["| kind of script | scripts | " + " | ".join(_head(results, s) for s in ours) + " |"]
     rows.append("|---" * (2 + len(ours)) + "|")
-    for kind, says in [*KINDS.items(), ("", "all")]:
+    for kind, says in [*((f"{kind}/", says) for kind, says in KINDS.items()), ("", "all")]:
         names = [name for name in results if name.startswith(kind)]
         cells = [_cell(results, names, session) for session in ours]
         rows.append(f"| {says} | {len(names)} | " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
+
+
+def _head(results: Mapping[str, Any], session: str) -> str:
+    """What a session is called, and whether only a sample of the scripts ran in it."""
+    n_ran = sum(session in judged(one["runs"]) for one in results.values())
+    return SESSIONS[session].says + (f" (a sample of {n_ran})" if n_ran < len(results) else "")
 
 
 def _cell(results: Mapping[str, Any], names: Iterable[str], session: str) -> str:
