@@ -233,7 +233,7 @@ def nodes_table(report: dict[str, Any]) -> str:
 
 
 #: Plan of a trial -> what the page calls it.
-_PLANS = {"vectorized": "side by side", "looped": "side by side", "sequential": "one after another"}
+_PLANS = {"vectorized": "side by side", "looped": "in turns", "sequential": "one after another"}
 
 _BUSY = (
     " In the rows with “of a core”, other work used a part of the cores, so the times are "
