@@ -1,8 +1,8 @@
 """TensorFlow's primitive operations in JAX: equal values, and equal gradients also at kinks.
 
 Public functions of TensorFlow consist of these. A function of ``OPERATIONS`` is given the operation
-of a graph, for its attributes, and the values of its inputs. An input is a NumPy array where its
-value is known before the step runs, such as an axis, a shape or a constant; else an array of JAX.
+of a graph, for its attributes, and the values of its inputs. An input whose value is known before
+the step runs, such as an axis or a constant, is a NumPy array. All others are arrays of JAX.
 
 What is missing here has no counterpart, or its gradient differs and nobody needed it.
 """
@@ -173,7 +173,7 @@ def _gather(op: Any, x: Any, indices: Any, axis: Any) -> Any:
 
 def _gather_nd(op: Any, x: Any, indices: Any) -> Any:
     parts = jnp.moveaxis(jnp.asarray(indices), -1, 0)
-    place = tuple(jnp.where(part < 0, size, part) for part, size in zip(parts, x.shape))
+    place = tuple(jnp.where(part < 0, size, part) for part, size in zip(parts, x.shape, strict=False))
     return x.at[place].get(mode="fill")
 
 
@@ -309,8 +309,6 @@ def _cast(op: Any, x: Any) -> Any:
 OPERATIONS: dict[str, Callable[..., Any]] = {
     name: _plain(function)
     for name, function in {
-        "Abs": jnp.abs,
-        "Add": jnp.add,
         "AddV2": jnp.add,
         "Atan": jnp.arctan,
         "Ceil": jnp.ceil,
@@ -388,6 +386,7 @@ OPERATIONS |= {
         lambda t, _, x, y: _where(~(x <= y), t),
     ),
     # At their kinks these have other gradients in JAX.
+    "Abs": _derived(jnp.abs, lambda t, _, x: t * jnp.sign(x)),
     "LeakyRelu": _leaky_relu,
     "Relu6": _derived(lambda x: jnp.clip(x, 0, 6), lambda t, _, x: _where((x > 0) & (x < 6), t)),
     "Selu": _derived(

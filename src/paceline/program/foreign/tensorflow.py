@@ -4,7 +4,7 @@ A function of TensorFlow that is given an array of JAX fails, and then asks its 
 traces the call into a graph, whose primitive operations it computes in JAX (``operations.py``). So
 types and shapes are TensorFlow's own.
 
-Three things have no public way:
+Some things have no public way:
 
 ``GlobalOpDispatcher``
     answers for every public function. What TensorFlow publishes asks for each function by name.
@@ -14,6 +14,9 @@ Three things have no public way:
 ``keras.src.legacy.backend``
     has the functions of ``keras.backend`` (``K.mean``), which read attributes of tensors before
     TensorFlow sees them. They are replaced by functions that look for arrays of JAX first.
+``tf.function`` and constants
+    ask no dispatcher. While JAX traces, a ``tf.function`` is the Python function that it was made
+    of, and a constant is an array of JAX.
 
 Without these names everything is as before: such steps do not train on JAX.
 """
@@ -25,6 +28,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import jax
@@ -35,41 +39,53 @@ import numpy as np
 from paceline.program.foreign.operations import OPERATIONS, ForeignOperationError
 
 #: Operations of 64-bit integers whose results may need more than 32 bits.
-_GROWING = frozenset({"Add", "AddV2", "Cumsum", "Mul", "Pow", "Prod", "Square", "Sub", "Sum"})
+_GROWING = frozenset({"AddV2", "Cumsum", "Mul", "Pow", "Prod", "Square", "Sub", "Sum"})
 #: Functions whose own gradient is the usual one, computed in another way.
 _USUAL_GRADIENT = frozenset({"silu", "swish"})
 #: Types that operations of JAX cannot have.
 _ELSEWHERE = frozenset({"float64", "uint64", "complex64", "complex128"})
 _INT32 = np.iinfo(np.int32)
 _lock = threading.Lock()
-_here = threading.local()  # ``.watched``: whether this thread's operations of TensorFlow are
+#: ``.accepts``: whether this thread's steps hold operations of TensorFlow. ``.watched``: whether
+#: operations that run in this thread are watched, so that it has some.
+_here = threading.local()
 
 
 def accept_tensorflow() -> None:
-    """Has this thread's steps on JAX hold operations of TensorFlow, if that is imported."""
-    if "tensorflow" not in sys.modules or getattr(_here, "watched", False):
+    """Has this thread's steps on JAX hold operations of TensorFlow.
+
+    It never imports TensorFlow: the user's code does, or its first function of ``keras.backend``.
+    """
+    if keras.backend.backend() != "jax":
         return
-    if keras.backend.backend() == "jax" and _prepared():
+    _here.accepts = True
+    with _lock:
+        _replace_backend_functions()
+    if "tensorflow" in sys.modules:
+        _watch_here()
+
+
+def _watch_here() -> None:
+    """Has operations of this thread be watched, and its arrays of JAX be answered for."""
+    if getattr(_here, "watched", False) or not getattr(_here, "accepts", False):
+        return
+    with _lock:
+        prepared = _prepare()
+    if prepared:
         from tensorflow.python.framework import op_callbacks
 
         op_callbacks.add_op_callback(_watch)
         _here.watched = True
 
 
-def _prepared() -> bool:
-    with _lock:
-        return _prepare()
-
-
 @functools.cache
 def _prepare() -> bool:
-    """Changes TensorFlow and ``keras.backend``, once; returns whether both are as they were read."""
-    import tensorflow as tf
-
+    """Changes TensorFlow, once; returns whether it has the names that this module needs."""
     try:
+        import tensorflow as tf
         from tensorflow.python.framework import op_callbacks, op_def_registry
 
-        base = tf.__internal__.dispatch.GlobalOpDispatcher
+        base, constant = tf.__internal__.dispatch.GlobalOpDispatcher, tf.__internal__.EagerTensor
         found = callable(op_callbacks.add_op_callback) and callable(op_def_registry.get)
     except (ImportError, AttributeError):
         return False
@@ -85,29 +101,58 @@ def _prepare() -> bool:
 
     if found:
         Dispatcher().register()
-        _replace_backend_functions()
-        # Else JAX asks TensorFlow for the product of its array and a constant of TensorFlow's.
-        tf.Tensor.__jax_array__ = lambda tensor: jnp.asarray(_narrow(tensor.numpy()))
+        constant.__jax_array__ = property(_converter)
+        compiled: Any = type(tf.function(lambda: None))
+        compiled.__call__ = _looking(compiled.__call__, lambda function: function.python_function)
+        for device in tf.config.list_physical_devices("GPU"):
+            with suppress(RuntimeError, ValueError):  # it has begun, or the user has divided it
+                tf.config.experimental.set_memory_growth(device, True)
     return found
 
 
+def _converter(constant: Any) -> Callable[[], Any]:
+    """What JAX calls for a constant among its operands; outside of a trace there is none."""
+    if not (getattr(_here, "watched", False) and _tracing()):
+        raise AttributeError("__jax_array__")
+    return lambda: jnp.asarray(_narrow(constant.numpy()))
+
+
+def _tracing() -> bool:
+    return isinstance(jnp.zeros(()), jax.core.Tracer)
+
+
+@functools.cache
 def _replace_backend_functions() -> None:
     """Has functions of ``keras.backend`` look for arrays of JAX first."""
-    legacy = sys.modules.get("keras.src.legacy.backend")
+    legacy: Any = sys.modules.get("keras.src.legacy.backend")
     published: Any = sys.modules.get("keras._tf_keras.keras.backend")
-    if published is None:
-        from keras._tf_keras.keras import backend as published
+    if legacy is None or published is None:  # another Keras
+        return
     for name, function in list(vars(published).items()):
-        if inspect.isfunction(function) and function.__module__ == getattr(legacy, "__name__", ""):
-            setattr(published, name, _looking(function))
+        if inspect.isfunction(function) and function.__module__ == legacy.__name__:
+            looking = _looking(function)
+            setattr(published, name, looking)
+            if getattr(legacy, function.__name__, None) is function:
+                setattr(legacy, function.__name__, looking)
 
 
-def _looking(function: Callable[..., Any]) -> Callable[..., Any]:
+def _looking(
+    function: Callable[..., Any], inner: Callable[[Any], Any] | None = None
+) -> Callable[..., Any]:
+    """A function that looks for arrays of JAX among its arguments.
+
+    ``inner`` returns what is called for them, from the first argument; None: the call is traced
+    into a graph.
+    """
+
     @functools.wraps(function)
     def looking(*args: Any, **kwargs: Any) -> Any:
-        if _has_tracers((args, kwargs)):
+        _watch_here()
+        if not _has_tracers((args, kwargs)):
+            return function(*args, **kwargs)
+        if inner is None:
             return _translated(function, args, kwargs)
-        return function(*args, **kwargs)
+        return inner(args[0])(*args[1:], **kwargs)
 
     return looking
 
@@ -124,7 +169,7 @@ def _watch(
     definition = op_def_registry.get(kind)
     if definition is None or not definition.is_stateful:
         return
-    if isinstance(jnp.zeros(()), jax.core.Tracer):
+    if _tracing():
         raise ForeignOperationError(_of_effects(kind))
 
 
@@ -157,10 +202,6 @@ def _translated(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
     name = getattr(function, "__name__", type(function).__name__).removesuffix("_v2")
     try:
-        if not tf.executing_eagerly():
-            raise ForeignOperationError(
-                "it is called in a tf.function, or in a function that TensorFlow calls"
-            )
         given: dict[str, Any] = {}
         leaves, tree = _leaves((args, kwargs))
         with tf.Graph().as_default() as graph:
@@ -213,7 +254,11 @@ def _symbolic(leaf: Any, given: dict[str, Any]) -> Any:
         return stand_in
     if isinstance(leaf, tf.Variable):
         raise ForeignOperationError("it reads a tf.Variable, whose value may change")
-    return tf.constant(leaf.numpy(), leaf.dtype) if isinstance(leaf, tf.Tensor) else leaf
+    if not isinstance(leaf, tf.Tensor):
+        return leaf
+    if not hasattr(leaf, "numpy"):
+        raise ForeignOperationError("it is called in a function that TensorFlow calls")
+    return tf.constant(leaf.numpy(), leaf.dtype)
 
 
 def _is_tensor(result: Any) -> bool:
@@ -254,7 +299,7 @@ def _values(
         if op.type not in OPERATIONS:
             raise ForeignOperationError(f"TensorFlow's operation {op.type} has no counterpart")
         if "_gradient_op_type" in op.node_def.attr and not usual:
-            raise ForeignOperationError("it has a gradient of its own")
+            raise ForeignOperationError("its gradient is not the usual one")
         for tensor, value in zip(op.outputs, _computed(op, values), strict=True):
             values.setdefault(tensor.name, value)
     for op in assertions:
@@ -274,7 +319,7 @@ def _computed(op: Any, values: dict[str, Any]) -> list[Any]:
     known = bool(inputs) and all(isinstance(value, np.ndarray) for value in inputs)
     if wide and not known:
         _check_width(op)
-    with jax.ensure_compile_time_eval() if known else jax.named_scope(op.type):
+    with jax.ensure_compile_time_eval() if known else nullcontext():
         results = OPERATIONS[op.type](op, *inputs)
     results = list(results) if isinstance(results, list | tuple) else [results]
     for i, (tensor, result) in enumerate(zip(op.outputs, results, strict=True)):
