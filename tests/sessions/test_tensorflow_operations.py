@@ -106,7 +106,7 @@ found = {}
 for build in (losses, layer, draws):
     name = build.__name__
     found[name] = search(build, name), search(build, "alone " + name, executor="fit")
-found["short"] = search(losses, "short", precision="bfloat16")
+found["short"] = search(layer, "short", precision="bfloat16")
 print("FOUND" + json.dumps(found))
 """
 

@@ -72,9 +72,9 @@ def _derived(primal: Callable[..., Any], *tangents: Callable[..., Any]) -> Calla
         return result, functools.reduce(jnp.add, parts)
 
     def called(op: Any, *values: Any) -> Any:
-        values = jnp.broadcast_arrays(*values)
-        exact = not jnp.issubdtype(values[0].dtype, jnp.inexact)
-        return primal(*values) if exact else function(*values)
+        arrays = jnp.broadcast_arrays(*values)
+        exact = not jnp.issubdtype(arrays[0].dtype, jnp.inexact)
+        return primal(*arrays) if exact else function(*arrays)
 
     return called
 
@@ -173,7 +173,9 @@ def _gather(op: Any, x: Any, indices: Any, axis: Any) -> Any:
 
 def _gather_nd(op: Any, x: Any, indices: Any) -> Any:
     parts = jnp.moveaxis(jnp.asarray(indices), -1, 0)
-    place = tuple(jnp.where(part < 0, size, part) for part, size in zip(parts, x.shape, strict=False))
+    place = tuple(
+        jnp.where(part < 0, size, part) for part, size in zip(parts, x.shape, strict=False)
+    )
     return x.at[place].get(mode="fill")
 
 

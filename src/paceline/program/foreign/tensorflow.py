@@ -11,9 +11,9 @@ Some things have no public way:
 ``op_callbacks``
     show which operations run while JAX traces. Random numbers would be drawn once, and a variable
     read once, for all batches. Such a step is refused.
-``keras.src.legacy.backend``
-    has the functions of ``keras.backend`` (``K.mean``), which read attributes of tensors before
-    TensorFlow sees them. They are replaced by functions that look for arrays of JAX first.
+``tf.keras.backend``
+    has functions (``K.mean``) that read attributes of tensors before TensorFlow sees them. They
+    are replaced by functions that look for arrays of JAX first.
 ``tf.function`` and constants
     ask no dispatcher. While JAX traces, a ``tf.function`` is the Python function that it was made
     of, and a constant is an array of JAX.
@@ -24,6 +24,7 @@ Without these names everything is as before: such steps do not train on JAX.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import sys
 import threading
@@ -35,6 +36,7 @@ import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
+from jax.core import Tracer
 
 from paceline.program.foreign.operations import OPERATIONS, ForeignOperationError
 
@@ -72,10 +74,13 @@ def _watch_here() -> None:
     with _lock:
         prepared = _prepare()
     if prepared:
-        from tensorflow.python.framework import op_callbacks
-
-        op_callbacks.add_op_callback(_watch)
+        _framework("op_callbacks").add_op_callback(_watch)
         _here.watched = True
+
+
+def _framework(name: str) -> Any:
+    """A module of TensorFlow's that is not published."""
+    return importlib.import_module(f"tensorflow.python.framework.{name}")
 
 
 @functools.cache
@@ -83,10 +88,10 @@ def _prepare() -> bool:
     """Changes TensorFlow, once; returns whether it has the names that this module needs."""
     try:
         import tensorflow as tf
-        from tensorflow.python.framework import op_callbacks, op_def_registry
 
         base, constant = tf.__internal__.dispatch.GlobalOpDispatcher, tf.__internal__.EagerTensor
-        found = callable(op_callbacks.add_op_callback) and callable(op_def_registry.get)
+        found = callable(_framework("op_callbacks").add_op_callback)
+        found = found and callable(_framework("op_def_registry").get)
     except (ImportError, AttributeError):
         return False
 
@@ -118,22 +123,20 @@ def _converter(constant: Any) -> Callable[[], Any]:
 
 
 def _tracing() -> bool:
-    return isinstance(jnp.zeros(()), jax.core.Tracer)
+    return isinstance(jnp.zeros(()), Tracer)
 
 
 @functools.cache
 def _replace_backend_functions() -> None:
     """Has functions of ``keras.backend`` look for arrays of JAX first."""
-    legacy: Any = sys.modules.get("keras.src.legacy.backend")
     published: Any = sys.modules.get("keras._tf_keras.keras.backend")
-    if legacy is None or published is None:  # another Keras
-        return
-    for name, function in list(vars(published).items()):
-        if inspect.isfunction(function) and function.__module__ == legacy.__name__:
+    for name, function in list(vars(published).items()) if published else ():
+        if inspect.isfunction(function) and function.__module__.endswith(".legacy.backend"):
             looking = _looking(function)
             setattr(published, name, looking)
-            if getattr(legacy, function.__name__, None) is function:
-                setattr(legacy, function.__name__, looking)
+            own = sys.modules[function.__module__]  # where pickles look for it
+            if getattr(own, function.__name__, None) is function:
+                setattr(own, function.__name__, looking)
 
 
 def _looking(
@@ -161,12 +164,10 @@ def _watch(
     op_type: Any, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None
 ) -> None:
     """Raises ForeignOperationError if an operation with effects runs while JAX traces."""
-    from tensorflow.python.framework import op_def_registry
-
     kind = op_type if isinstance(op_type, str) else op_type.decode()
     if graph is not None or kind == "Assert":  # the values of an assertion are known
         return
-    definition = op_def_registry.get(kind)
+    definition = _framework("op_def_registry").get(kind)
     if definition is None or not definition.is_stateful:
         return
     if _tracing():
@@ -189,7 +190,7 @@ def _has_tracers(arguments: Any) -> bool:
     if not getattr(_here, "watched", False):
         return False
     found = _leaves(arguments)[0]
-    return any(isinstance(_array(leaf), jax.core.Tracer) for leaf in found)
+    return any(isinstance(_array(leaf), Tracer) for leaf in found)
 
 
 def _array(leaf: Any) -> Any:
