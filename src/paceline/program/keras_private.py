@@ -53,7 +53,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Protocol
 
 from paceline.errors import PacelineError
-from paceline.program.foreign.tensorflow import accept_tensorflow
 
 #: The oldest and the newest minor version of Keras that this module was read for.
 SUPPORTED = ((3, 10), (3, 15))
@@ -156,6 +155,8 @@ def symbolic_build(model: Any, batch: Any, drawn: Callable[[], None] | None = No
     [B, ...] and ``dtype``. ``drawn`` is called when ``fit`` would take a batch from its data to
     inspect it.
     """
+    from paceline.program.foreign.tensorflow import accept_tensorflow  # which loads JAX
+
     accept_tensorflow()
     if drawn is None:
         model._symbolic_build(data_batch=batch)
