@@ -12,8 +12,10 @@ import keras
 import numpy as np
 import pytest
 
+import paceline
 from paceline.program.foreign.operations import OPERATIONS, ForeignOperationError
 from paceline.program.foreign.tensorflow import accept_tensorflow
+from streams import alone, same, search
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="packs need JAX")
 tf: Any = pytest.importorskip("tensorflow", reason="these are TensorFlow's functions")
@@ -248,3 +250,37 @@ def test_outside_of_a_trace_tensorflow_is_as_it_was():
     VARIABLE.assign(2.0)
     with pytest.raises(ValueError, match="unsupported type"):
         tf.square(object())
+
+
+def test_each_trial_has_its_own_constants():
+    labels = np.eye(3, dtype="float32")[np.arange(60) % 3]
+    x = np.random.default_rng(0).normal(size=(60, 6)).astype("float32")
+
+    def build(hp: Any) -> Any:
+        weight = tf.constant(hp.Float("weight", 0.1, 3.0))
+
+        def loss(y: Any, p: Any) -> Any:
+            return tf.reduce_mean(tf.square(y - p) * weight, axis=-1)
+
+        hidden = keras.layers.Dense(4, activation=tf.nn.relu)
+        model = keras.Sequential([keras.Input((6,)), hidden, keras.layers.Dense(3)])
+        model.compile(keras.optimizers.SGD(0.05), loss)
+        return model
+
+    call = {"epochs": 2, "batch_size": 20, "shuffle": False}
+    tuner = search(x, build=build, y=labels, **call)
+    assert len({tuner.history(n)["loss"][0] for n in range(4)}) == 4
+    same(tuner, 3, alone(tuner.trial(3), build, x, y=labels, **call))
+    assert tuner.best_model().predict(x, verbose=0).shape == (60, 3)
+
+
+def test_an_error_names_the_line_and_what_to_write():
+    def build(hp: Any) -> Any:
+        noise = keras.layers.Lambda(lambda x: x + tf.random.normal([4]))
+        model = keras.Sequential([keras.Input((4,)), noise, keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        return model
+
+    tuner = paceline.Tuner(build, "loss", "noisy")
+    with pytest.raises(paceline.BuildError, match=r"RandomStandardNormal runs once"):
+        tuner.search(X, X[:, 0], epochs=1, n_trials=1)
