@@ -57,7 +57,7 @@ test-chaos: env ## kill searches at random moments, resume them and compare, 50 
 
 test-backends: .venv-tensorflow/.installed .venv-torch/.installed ## one suite for executors on TensorFlow and PyTorch (ARGS)
 	PACELINE_TEST_BACKEND=tensorflow .venv-tensorflow/bin/python -m pytest tests/backends $(ARGS)
-	PACELINE_TEST_BACKEND=jax .venv-tensorflow/bin/python -m pytest tests/backends/test_data_sets.py tests/backends/test_text.py tests/backends/test_keras_hub.py $(ARGS)
+	PACELINE_TEST_BACKEND=jax .venv-tensorflow/bin/python -m pytest tests/backends/test_data_sets.py tests/backends/test_text.py tests/backends/test_keras_hub.py tests/backends/test_tensorflow_operations.py $(ARGS)
 	PACELINE_TEST_BACKEND=jax .venv-torch/bin/python -m pytest tests/backends/test_data_sets.py $(ARGS)
 	PACELINE_TEST_BACKEND=torch .venv-torch/bin/python -m pytest tests/backends $(ARGS)
 

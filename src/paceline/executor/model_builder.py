@@ -27,6 +27,7 @@ from paceline.executor.wide_integers import check_casts
 from paceline.pack.plan import Workload
 from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
+from paceline.program.foreign.tensorflow import accept_tensorflow
 from paceline.program.formulas.model_structure import ModelStructure, structure_of
 from paceline.program.initial_weights import noted_build, shared_variables
 from paceline.program.trace import State, Step
@@ -80,6 +81,7 @@ class ModelBuilder:
         with keras_private.no_tensorflow():
             keras.utils.set_random_seed(seed)
         trace.put_policy_back()
+        accept_tensorflow()
         with keras_private.fresh_names():
             model = noted_build(lambda: self._call(hp), _reserve())
         if not isinstance(model, keras.Model):

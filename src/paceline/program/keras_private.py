@@ -157,6 +157,9 @@ def symbolic_build(model: Any, batch: Any, drawn: Callable[[], None] | None = No
     [B, ...] and ``dtype``. ``drawn`` is called when ``fit`` would take a batch from its data to
     inspect it.
     """
+    from paceline.program.foreign.tensorflow import accept_tensorflow  # which loads JAX
+
+    accept_tensorflow()
     if drawn is None:
         model._symbolic_build(data_batch=batch)
     else:

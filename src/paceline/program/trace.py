@@ -26,6 +26,7 @@ import numpy as np
 from paceline.errors import UsageError
 from paceline.program import keras_private
 from paceline.program.canonical import Canonical, Unpackable, canonicalise, lift
+from paceline.program.foreign.tensorflow import accept_tensorflow
 
 #: Numbers of an array among the logs that are reported one by one, at most.
 _MOST_NUMBERS = 1000
@@ -418,6 +419,7 @@ def _trace(step: Callable[..., Any], state: tuple[list[Any], ...], batch: Any) -
             list(part) for part in new
         ]
 
+    accept_tensorflow()
     shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), list(state))
     closed, out = jax.make_jaxpr(flat, return_shape=True)(*shapes, batch)
     before, after = jax.tree.leaves(shapes), jax.tree.leaves(out[1])

@@ -13,6 +13,7 @@ from paceline.compat.interception.call import CallOutcome, FunctionCall
 from paceline.compat.interception.fit_patch import FitInterceptor, handled_by
 from paceline.compat.interception.process_state import ProcessState
 from paceline.program import keras_private
+from paceline.program.foreign.tensorflow import accept_tensorflow
 
 
 class Cancelled(BaseException):
@@ -109,6 +110,7 @@ class FunctionThread:
             keras_private.set_global_state(keras_private.new_global_state(self._settings))
             with keras_private.no_tensorflow():
                 keras.utils.set_random_seed(self._seed)
+            accept_tensorflow()
             assert self.fit is not None
             with handled_by(self.fit):
                 outcome.value = outcome.call.function()

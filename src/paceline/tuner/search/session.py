@@ -24,6 +24,7 @@ from paceline.executor.wall.black_box import BlackBox
 from paceline.pack.callbacks.reachable import is_users_file
 from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
+from paceline.program.foreign.operations import ForeignOperationError
 from paceline.program.numbers import number_settings
 from paceline.report.notebook import displays_passed_on
 from paceline.search_space import HyperParameters
@@ -318,11 +319,15 @@ def foreign_calls(error: BaseException) -> str | None:
     """The user's line that calls another backend's functions, and what to write; None if none."""
     where, line = _users_line(_causes(error))
     calls = {match[0]: match[1] for match in _CALLED.finditer(line)}
+    refused = next((e for e in _causes(error) if isinstance(e, ForeignOperationError)), None)
+    if refused is not None:  # other calls of the line may run on JAX
+        calls = {c: of for c, of in calls.items() if of == refused.function} or calls
     if not calls:
         return None
     instead = [name for of in calls.values() if (name := _of_keras(of)) is not None]
+    why = f" ({refused})" if refused is not None else ""
     hint = f". Write {', '.join(dict.fromkeys(instead))} instead" if instead else ""
-    return f"{where} calls {', '.join(calls)}, which a program of JAX cannot hold{hint}"
+    return f"{where} calls {', '.join(calls)}, which a program of JAX cannot hold{why}{hint}"
 
 
 def _causes(error: BaseException) -> list[BaseException]:

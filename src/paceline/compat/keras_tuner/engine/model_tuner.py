@@ -32,6 +32,7 @@ from paceline.compat.keras_tuner.errors import (
 from paceline.compat.keras_tuner.utils import load_json, save_json
 from paceline.executor.process import random_state_kept, repeated_warnings_hidden, search_process
 from paceline.program import keras_private
+from paceline.program.foreign.tensorflow import accept_tensorflow
 from paceline.program.initial_weights import noted_build
 from paceline.program.own_model import own_model
 from paceline.search_space import HyperParameters
@@ -110,6 +111,7 @@ class ModelTuner(BaseTuner):
     # -- building ----------------------------------------------------------------------------------
 
     def _look_at_build(self, hp: HyperParameters) -> None:
+        accept_tensorflow()
         with (
             random_state_kept(),
             repeated_warnings_hidden(self._shown_warnings),
@@ -119,6 +121,7 @@ class ModelTuner(BaseTuner):
             super()._look_at_build(hp)
 
     def _build_hypermodel(self, hp: HyperParameters) -> Any:
+        accept_tensorflow()
         with maybe_distribute(self.distribution_strategy):
             model = self.hypermodel.build(hp)
             self._override_compile_args(model)

@@ -1,0 +1,1 @@
+"""Operations of another library in steps that JAX traces."""
