@@ -41,6 +41,7 @@ from paceline.executor.pack_executor import PackExecutor
 from paceline.executor.process import search_process
 from paceline.executor.wide_integers import check_casts
 from paceline.program import keras_private, trace
+from paceline.program.foreign.operations import ForeignOperationError
 from paceline.search_space import HyperParameters, Parameter
 from paceline.study.objectives import Objective, metrics_beside_loss, resolve_objective
 from paceline.study.samplers.values import value_at
@@ -148,7 +149,22 @@ def first_preprocessing(
 
 
 def _build_error(error: Exception) -> BuildError:
+    if isinstance(error, ForeignOperationError) and (other := _not_on_jax(error)) is not None:
+        return other
     return BuildError(with_keras_3(f"build(hp) failed: {type(error).__name__}: {error}"))
+
+
+def _not_on_jax(error: Exception) -> BuildError | None:
+    """The error about calls of another backend's functions; None if there are none."""
+    from paceline.tuner.search.session import foreign_calls
+
+    foreign = foreign_calls(error) if keras.backend.backend() == "jax" else None
+    if foreign is None:
+        return None
+    return BuildError(
+        f"the model that build(hp) returned does not train on JAX: {foreign}. Or set "
+        "KERAS_BACKEND=tensorflow, where such trials train one at a time."
+    )
 
 
 def probe(
@@ -401,14 +417,8 @@ def _log_names(
         results = model.get_metrics_result()
     except Exception as error:
         _check_weights(model, batch)
-        from paceline.tuner.search.session import foreign_calls
-
-        foreign = foreign_calls(error) if keras.backend.backend() == "jax" else None
-        if foreign is not None:
-            raise BuildError(
-                f"the model that build(hp) returned does not train on JAX: {foreign}. Or set "
-                "KERAS_BACKEND=tensorflow, where such trials train one at a time."
-            ) from error
+        if (other := _not_on_jax(error)) is not None:
+            raise other from error
         raise BuildError(
             "the model that build(hp) returned does not accept the data: x has "
             f"{_per_example(batch[:1])} per example.{_other_input(model, batch[0])} {_said(error)}"

@@ -319,7 +319,8 @@ def foreign_calls(error: BaseException) -> str | None:
     """The user's line that calls another backend's functions, and what to write; None if none."""
     where, line = _users_line(_causes(error))
     calls = {match[0]: match[1] for match in _CALLED.finditer(line)}
-    refused = next((e for e in _causes(error) if isinstance(e, ForeignOperationError)), None)
+    inner = reversed(_causes(error))  # without what Keras adds
+    refused = next((e for e in inner if isinstance(e, ForeignOperationError)), None)
     if refused is not None:  # other calls of the line may run on JAX
         calls = {c: of for c, of in calls.items() if of == refused.function} or calls
     if not calls:
