@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import keras
 import pytest
 
-from paceline.program.integer_casts import casts_at_once
+from paceline.program.data_paths.integer_casts import casts_at_once
 
 
 def casts(step: Callable[[Any], Any]) -> bool:

@@ -13,7 +13,7 @@ from keras import layers, ops
 
 from paceline.program import keras_private
 from paceline.program.keras_private import embeddings
-from paceline.program.lookups import lookups
+from paceline.program.data_paths.lookups import lookups
 
 A = np.arange(8).reshape(2, 4)
 

@@ -14,7 +14,7 @@ from paceline.data.arrays import ArrayData
 from paceline.data.batched import BatchedDataset
 from paceline.errors import DataError
 from paceline.program import keras_private
-from paceline.program.lookups import Lookup, lookups
+from paceline.program.data_paths.lookups import Lookup, lookups
 
 
 class TokenChecks:

@@ -21,7 +21,7 @@ from paceline.data.batched import BatchedDataset, size_of
 from paceline.data.wide_integers import as_floats, error_of
 from paceline.executor.tokens import TokenChecks
 from paceline.program import keras_private, trace
-from paceline.program.integer_casts import casts_at_once
+from paceline.program.data_paths.integer_casts import casts_at_once
 from paceline.program.trace import State, Step
 
 
