@@ -12,8 +12,8 @@ import pytest
 from keras import layers, ops
 
 from paceline.program import keras_private
-from paceline.program.keras_private import embeddings
 from paceline.program.data_paths.lookups import lookups
+from paceline.program.keras_private import embeddings
 
 A = np.arange(8).reshape(2, 4)
 
