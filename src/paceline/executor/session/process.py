@@ -252,9 +252,7 @@ class JaxProcess:
         with running.stop.deferred(lambda text: None, again):
             while running.ended is None:
                 try:
-                    if running.stop.asked and running.started and not running.heard:
-                        running.heard = True
-                        self._interrupt()
+                    self._pass_on(running)
                     message = self.receive(_LOOK)
                     if isinstance(message, CallEnded):
                         return message
@@ -292,9 +290,15 @@ class JaxProcess:
 
     def _answer(self, running: _RunningCall, value: Any = None, *, failed: bool = False) -> None:
         """Answers the last question, if it has no answer yet."""
+        self._pass_on(running)  # as on JAX, where the search hears it before the function returns
         asked, running.asked = running.asked, None
         if asked is not None:
             self._send(Answered(asked, value, failed), ANSWER)
+
+    def _pass_on(self, running: _RunningCall) -> None:
+        if running.stop.asked and running.started and not running.heard:
+            running.heard = True
+            self._interrupt()
 
     def _interrupt(self) -> None:
         with suppress(ProcessLookupError):
