@@ -127,3 +127,14 @@ def test_an_interrupt_leaves_no_half_message(ends, handler) -> None:
     ours.send("next")
     thread.join(20)
     assert list(map(len, found)) == [4_000_000, 4]
+
+
+def test_a_forked_process_which_has_no_thread_to_write_sends(ends) -> None:
+    """The user's code may fork, and print there."""
+    ours, theirs = ends
+    ours._owner = -1
+    ours.send(np.zeros(100_000))
+    assert theirs.receive().message().shape == (100_000,)
+    theirs.close()
+    with pytest.raises(OSError, match="pipe|descriptor|reset"):
+        ours.send("nobody hears it")

@@ -75,21 +75,24 @@ class _Parcel:
     memory: int | None
     written: queue.SimpleQueue[OSError | None] = field(default_factory=queue.SimpleQueue)
 
+    def write_to(self, end: socket.socket) -> OSError | None:
+        """Writes it to a socket; returns the error of that."""
+        try:
+            # Seventeen bytes: a socket takes them as a whole.
+            socket.send_fds(end, [self.header], [] if self.memory is None else [self.memory])
+            end.sendall(self.body)
+        except OSError as error:
+            return error
+        finally:
+            if self.memory is not None:
+                os.close(self.memory)
+        return None
+
 
 def _write(end: socket.socket, parcels: queue.SimpleQueue[_Parcel | None]) -> None:
     """Writes parcels to a socket until a None comes."""
     while (parcel := parcels.get()) is not None:
-        error = None
-        try:
-            # Seventeen bytes: a socket takes them as a whole.
-            socket.send_fds(end, [parcel.header], [] if parcel.memory is None else [parcel.memory])
-            end.sendall(parcel.body)
-        except OSError as why:
-            error = why
-        finally:
-            if parcel.memory is not None:
-                os.close(parcel.memory)
-        parcel.written.put(error)
+        parcel.written.put(parcel.write_to(end))
 
 
 class Channel:
@@ -101,7 +104,7 @@ class Channel:
     """
 
     def __init__(self, end: socket.socket, pickler: Any = cloudpickle.Pickler) -> None:
-        self._socket, self._pickler = end, pickler
+        self._socket, self._pickler, self._owner = end, pickler, os.getpid()
         # Unlike a lock, such a queue may be used by the handler that interrupts its use.
         self._parcels: queue.SimpleQueue[_Parcel | None] = queue.SimpleQueue()
         threading.Thread(target=_write, args=(end, self._parcels), daemon=True).start()
@@ -129,8 +132,12 @@ class Channel:
         if views:
             memory = _shared_memory(views)
         parcel = _Parcel(_HEADER.pack(kind, len(body), total), body, memory)
-        self._parcels.put(parcel)
-        if (error := parcel.written.get()) is not None:
+        if self._owner == os.getpid():
+            self._parcels.put(parcel)
+            error = parcel.written.get()
+        else:  # the user's code has forked, and threads stay behind
+            error = parcel.write_to(self._socket)
+        if error is not None:
             raise error
 
     def receive(self) -> Frame:
