@@ -17,7 +17,7 @@ from paceline.executor.session.channel import ANSWER, Channel
 from paceline.executor.session.child import SessionLink
 from paceline.executor.session.messages import Answered, CallEnded, ProcessCall, Told
 from paceline.executor.session.outside import OutsideState
-from paceline.executor.session.process import JaxProcess
+from paceline.executor.session.process import JaxProcess, ProcessDiedError
 
 
 class Process(JaxProcess):
@@ -142,3 +142,11 @@ def test_a_process_whose_call_an_interrupt_cuts_short_takes_no_other(process) ->
     with pytest.raises(KeyboardInterrupt, match="^$"):
         process.begin(ProcessCall(len, {}, OutsideState()))
     assert process.busy
+
+
+def test_the_end_of_the_process_is_seen_again_where_a_function_hides_it(process) -> None:
+    process._child.wait = lambda: -9
+    process.other.close()
+    for _ in range(2):
+        with pytest.raises(ProcessDiedError, match="SIGKILL"):
+            process.receive(5.0)
