@@ -385,7 +385,12 @@ found(tuner, told=ours, others=len(told) - len(ours), notes=notes, stored=len(lo
 @pytest.mark.parametrize("first", ["jax", "numpy"])
 def test_a_search_goes_on_in_a_session_of_the_other_kind(first: str, fresh_folder: Path) -> None:
     code = """
-import signal
+import signal, time
+
+
+class Slow(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        time.sleep(0.05 if os.environ.get("STOP") else 0)  # until the search is looked at
 
 
 def build(hp):
@@ -403,7 +408,7 @@ tuner = paceline.Tuner(
 )
 notes = []
 try:
-    tuner.search(X, Y, **{**CALL, "epochs": 150}, n_trials=6)
+    tuner.search(X, Y, **{**CALL, "epochs": 40}, n_trials=6, callbacks=[Slow()])
 except KeyboardInterrupt:
     notes.append("interrupted")
 found(tuner, notes=notes)

@@ -306,6 +306,7 @@ class StopSignal:
         self._before: dict[int, Any] = {}
         self._n_entered = self._n_deferred = 0
         self._tell: Callable[[str], None] = _say
+        self._again_heard: Callable[[], None] = _interrupted
         self._hook: Callable[[Any], object] | None = None
         self._again: threading.Timer | None = None  # sends a signal that waits once more
 
@@ -342,15 +343,23 @@ class StopSignal:
             self._hook = None
 
     @contextmanager
-    def deferred(self, tell: Callable[[str], None] | None = None) -> Iterator[None]:
-        """A block in which the first signal does not interrupt, but is noted and told only."""
-        before, self._tell = self._tell, tell or _say
+    def deferred(
+        self,
+        tell: Callable[[str], None] | None = None,
+        again: Callable[[], None] | None = None,
+    ) -> Iterator[None]:
+        """A block in which the first signal does not interrupt, but is noted and told only.
+
+        Further signals call ``again``, which raises KeyboardInterrupt unless it is given.
+        """
+        before = self._tell, self._again_heard
+        self._tell, self._again_heard = tell or _say, again or _interrupted
         self._n_deferred += 1
         try:
             yield
         finally:
             self._n_deferred -= 1
-            self._tell = before
+            self._tell, self._again_heard = before
 
     def check(self) -> None:
         """Raises the KeyboardInterrupt of a signal that asked the search to stop and was lost."""
@@ -364,8 +373,11 @@ class StopSignal:
             self._again.daemon = True
             self._again.start()
             return
-        if not first or not self._n_deferred:
+        if not self._n_deferred:
             raise KeyboardInterrupt
+        if not first:
+            self._again_heard()
+            return
         text = "stopping after this epoch; press Ctrl-C again to stop now"
         try:
             self._tell(text)
@@ -382,6 +394,10 @@ class StopSignal:
             _say("stopping after this step")
         elif self._hook is not None:
             self._hook(unraisable)
+
+
+def _interrupted() -> None:
+    raise KeyboardInterrupt
 
 
 def _loads_a_module(frame: FrameType | None) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import threading
 
@@ -67,5 +69,72 @@ def test_the_end_of_the_other_process_is_seen(ends) -> None:
     theirs.close()
     with pytest.raises(EOFError, match="has ended|peer|closed|descriptor"):
         ours.receive()
+    with pytest.raises(OSError, match="pipe|descriptor|reset"):
+        ours.send("nobody hears it")
+
+
+@pytest.fixture
+def handler():
+    """Sets a handler of SIGINT, as the search's is."""
+    before = signal.getsignal(signal.SIGINT)
+    yield lambda handle: signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGINT, before)
+
+
+def _received_after(handled: threading.Event, end: Channel, found: list) -> threading.Thread:
+    """A thread that interrupts this one, which sends what nobody receives before that."""
+
+    def receive() -> None:
+        while not handled.wait(0.05):
+            os.kill(os.getpid(), signal.SIGINT)
+        found.extend(end.receive().message() for _ in range(2))
+
+    thread = threading.Thread(target=receive, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_the_handler_of_a_signal_sends_while_its_thread_sends(ends, handler) -> None:
+    """The first Ctrl-C sends a note; a lock that its thread held would never be free again."""
+    ours, theirs = ends
+    handled, found = threading.Event(), []
+
+    def note(number, frame) -> None:
+        if not handled.is_set():
+            handled.set()
+            ours.send("note")
+
+    handler(note)
+    thread = _received_after(handled, theirs, found)
+    ours.send("a" * 4_000_000)  # more than the socket holds
+    thread.join(20)
+    assert sorted(map(len, found)) == [4, 4_000_000]
+
+
+def test_an_interrupt_leaves_no_half_message(ends, handler) -> None:
+    ours, theirs = ends
+    handled, found = threading.Event(), []
+
+    def interrupt(number, frame) -> None:
+        if not handled.is_set():
+            handled.set()
+            raise KeyboardInterrupt
+
+    handler(interrupt)
+    thread = _received_after(handled, theirs, found)
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        ours.send("a" * 4_000_000)
+    ours.send("next")
+    thread.join(20)
+    assert list(map(len, found)) == [4_000_000, 4]
+
+
+def test_a_forked_process_which_has_no_thread_to_write_sends(ends) -> None:
+    """The user's code may fork, and print there."""
+    ours, theirs = ends
+    ours._owner = -1
+    ours.send(np.zeros(100_000))
+    assert theirs.receive().message().shape == (100_000,)
+    theirs.close()
     with pytest.raises(OSError, match="pipe|descriptor|reset"):
         ours.send("nobody hears it")

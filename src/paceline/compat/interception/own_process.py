@@ -261,9 +261,9 @@ class ProcessPool:
             getattr(sys, stream).write(text)
         elif message.name == "note":
             self._say(*message.arguments)
-        elif message.asked:
+        elif message.asked is not None:
             with suppress(ProcessDiedError):
-                self._process.refuse()
+                self._process.refuse(message.asked)
         elif message.name == "submitted":
             number, facts, fit, why = message.arguments
             for executor in self:

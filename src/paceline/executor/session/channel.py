@@ -14,10 +14,12 @@ import io
 import mmap
 import os
 import pickle
+import queue
 import socket
 import struct
 import threading
-from dataclasses import dataclass
+import weakref
+from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
@@ -64,14 +66,49 @@ class Frame:
         return pickle.loads(pickled, buffers=buffers)
 
 
+@dataclass(frozen=True, eq=False)
+class _Parcel:
+    """A message as it is written, and once it is, None or the error."""
+
+    header: bytes
+    body: bytes
+    memory: int | None
+    written: queue.SimpleQueue[OSError | None] = field(default_factory=queue.SimpleQueue)
+
+    def write_to(self, end: socket.socket) -> OSError | None:
+        """Writes it to a socket; returns the error of that."""
+        try:
+            # Seventeen bytes: a socket takes them as a whole.
+            socket.send_fds(end, [self.header], [] if self.memory is None else [self.memory])
+            end.sendall(self.body)
+        except OSError as error:
+            return error
+        finally:
+            if self.memory is not None:
+                os.close(self.memory)
+        return None
+
+
+def _write(end: socket.socket, parcels: queue.SimpleQueue[_Parcel | None]) -> None:
+    """Writes parcels to a socket until a None comes."""
+    while (parcel := parcels.get()) is not None:
+        parcel.written.put(parcel.write_to(end))
+
+
 class Channel:
     """One end of a connection; any thread may send, one thread receives.
 
-    ``pickler`` is the class that pickles what is sent.
+    ``pickler`` is the class that pickles what is sent. A thread of its own writes to the socket. So
+    no interrupt leaves half a message there, and the handler of a signal may send, also while the
+    thread that it has interrupted sends.
     """
 
     def __init__(self, end: socket.socket, pickler: Any = cloudpickle.Pickler) -> None:
-        self._socket, self._pickler, self._lock = end, pickler, threading.Lock()
+        self._socket, self._pickler, self._owner = end, pickler, os.getpid()
+        # Unlike a lock, such a queue may be used by the handler that interrupts its use.
+        self._parcels: queue.SimpleQueue[_Parcel | None] = queue.SimpleQueue()
+        threading.Thread(target=_write, args=(end, self._parcels), daemon=True).start()
+        weakref.finalize(self, self._parcels.put, None).atexit = False
 
     def send(self, message: Any, kind: int = CALL) -> None:
         """Sends a message; raises OSError if the other end is closed, else what pickling raises."""
@@ -94,15 +131,14 @@ class Channel:
         memory, total = None, sum(_aligned(view.nbytes) for view in views)
         if views:
             memory = _shared_memory(views)
-        try:
-            with self._lock:
-                header = _HEADER.pack(kind, len(body), total)
-                # Seventeen bytes: a socket takes them as a whole.
-                socket.send_fds(self._socket, [header], [] if memory is None else [memory])
-                self._socket.sendall(body)
-        finally:
-            if memory is not None:
-                os.close(memory)
+        parcel = _Parcel(_HEADER.pack(kind, len(body), total), body, memory)
+        if self._owner == os.getpid():
+            self._parcels.put(parcel)
+            error = parcel.written.get()
+        else:  # the user's code has forked, and threads stay behind
+            error = parcel.write_to(self._socket)
+        if error is not None:
+            raise error
 
     def receive(self) -> Frame:
         """The next message; raises EOFError if the other end has closed."""

@@ -10,6 +10,7 @@ import io
 import os
 import pickle
 import queue
+import signal
 import socket
 import sys
 import threading
@@ -40,6 +41,7 @@ class SessionLink:
         self.answers: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self.sent: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self._asking = threading.Lock()  # one question at a time
+        self._n_asked = 0
         self.watch: OutsideWatch | None = None  # of the call that runs
 
     def tell(self, name: str, *arguments: Any) -> None:
@@ -56,8 +58,11 @@ class SessionLink:
         from paceline.executor.session.messages import Told
 
         with self._asking:
-            self._channel.send(Told(name, arguments, asked=True))
-            answer = self.answers.get().message()
+            self._n_asked += 1
+            self._channel.send(Told(name, arguments, asked=self._n_asked))
+            # An interrupt may have ended the wait for an earlier answer.
+            while (answer := self.answers.get().message()).asked != self._n_asked:
+                pass
         if answer.failed:
             raise SessionError
         return answer.value
@@ -128,20 +133,25 @@ def main(descriptor: int, box: int) -> None:
 
     sys.stdout, sys.stderr = _SessionStream("stdout", link), _SessionStream("stderr", link)
     settings: Frame | None = None
+    _hear_nothing()
     while True:
-        with suppress(KeyboardInterrupt):  # it came after the end of what it was meant for
-            frame = calls.get()
-            if frame.kind == SETTINGS:  # of the next call
-                settings = frame
-                continue
-            assert settings is not None
-            ended = _ended(settings, frame, link)
-            try:
-                channel.send(ended)
-            except OSError:
-                os._exit(1)
-            except Exception as error:
-                channel.send(CallEnded(unread=f"{type(error).__name__}: {error}"))
+        frame = calls.get()
+        if frame.kind == SETTINGS:  # of the next call
+            settings = frame
+            continue
+        assert settings is not None
+        ended = _ended(settings, frame, link)
+        try:
+            channel.send(ended)
+        except OSError:
+            os._exit(1)
+        except Exception as error:
+            channel.send(CallEnded(unread=f"{type(error).__name__}: {error}"))
+
+
+def _hear_nothing() -> None:
+    # Not SIG_IGN, which processes that are started would inherit.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
 
 
 def _ended(settings: Frame, frame: Frame, link: SessionLink) -> Any:
@@ -158,7 +168,12 @@ def _ended(settings: Frame, frame: Frame, link: SessionLink) -> Any:
         return CallEnded(unread=f"{type(error).__name__}: {error}")
     value = failed = None
     try:
+        # The session interrupts what has started, and nothing else: no message gets lost.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        link.tell("started")
         value = call.function(link, **call.arguments)
+        _hear_nothing()
     except BaseException as error:
+        _hear_nothing()
         failed = RaisedError.of(error)
     return CallEnded(value, failed, watch.take_changes())

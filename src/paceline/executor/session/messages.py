@@ -85,13 +85,14 @@ class Told:
 
     name: str
     arguments: tuple[Any, ...]
-    asked: bool = False  # whether the sender waits for what the function returns
+    asked: int | None = None  # the question's number, if the sender waits for the result
 
 
 @dataclass(frozen=True)
 class Answered:
     """What a function of the session has returned."""
 
+    asked: int | None  # the number of the question
     value: Any = None
     failed: bool = False  # it has raised
 

@@ -76,7 +76,10 @@ class _RunningCall:
     functions: Mapping[str, Callable[..., Any]]
     stop: StopSignal
     watch: OutsideWatch
-    heard: bool  # whether the process knows of the signal
+    started: bool = False  # whether the process can be interrupted
+    heard: bool = False  # whether the process knows of the signal
+    in_function: bool = False  # whether a function of the session runs
+    asked: int | None = None  # the question that waits for an answer
     raised: list[BaseException] = field(default_factory=list)  # by functions of the session
     ended: CallEnded | None = None  # once a function of the session has seen the end
 
@@ -117,6 +120,7 @@ class JaxProcess:
             )
         self._owner, self._is_closed = os.getpid(), False
         self._running: _RunningCall | None = None
+        self.busy = False  # whether a call has begun whose end nobody has seen
         self._channel = Channel(ours)
         self._inbox: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()  # None: the end
         threading.Thread(target=self._receive, daemon=True).start()
@@ -135,15 +139,20 @@ class JaxProcess:
         send_classes_anew()
         with sent_by_value():
             self._send(SessionSettings.of_session(), SETTINGS)
-            self._send(call, CALL)
+            self.busy = True
+            try:
+                self._send(call, CALL)
+            except CannotSendError:
+                self.busy = False
+                raise
 
     def send(self, value: Any) -> None:
         """Sends what the function that runs in the process takes by ``SessionLink.receive``."""
         self._send(value, SENT)
 
-    def refuse(self) -> None:
+    def refuse(self, asked: int) -> None:
         """Answers a thread of an earlier call, whose function of the session no longer exists."""
-        self._send(Answered(failed=True), ANSWER)
+        self._send(Answered(asked, failed=True), ANSWER)
 
     def receive(self, seconds: float) -> Any:
         """The next ``Told`` or ``CallEnded`` of the process; None if nothing comes in time."""
@@ -152,8 +161,11 @@ class JaxProcess:
         except queue.Empty:
             return None
         if frame is None:
+            self._inbox.put(None)  # a function of the session may hide the error: it comes again
             raise ProcessDiedError(self._child.wait())
-        return frame.message()
+        message = frame.message()
+        self.busy = self.busy and not isinstance(message, CallEnded)
+        return message
 
     def call(
         self,
@@ -179,8 +191,11 @@ class JaxProcess:
             with suppress(Exception):  # of an object's; the end of the call reports it once more
                 watch.bring_back(changes)
 
-        functions = {**functions, "say": say, "outside": outside}
-        self._running = running = _RunningCall(functions, stop, watch, stop.asked)
+        def started() -> None:
+            running.started = True
+
+        functions = {**functions, "say": say, "outside": outside, "started": started}
+        self._running = running = _RunningCall(functions, stop, watch, heard=stop.asked)
         ended = self._serve(running)
         if ended.unread is not None:
             raise CannotSendError(ended.unread)
@@ -203,8 +218,8 @@ class JaxProcess:
         For a function of the session which the process has called, and which has more than one
         answer. The process answers by asking for "answer".
         """
-        self._send(Answered(value), ANSWER)
         assert self._running is not None
+        self._answer(self._running, value)
         message = self._serve(self._running, until="answer")
         if isinstance(message, CallEnded):
             self._running.ended = message
@@ -227,40 +242,63 @@ class JaxProcess:
 
     def _serve(self, running: _RunningCall, until: str | None = None) -> Any:
         """Does what the process asks until its call ends, or until it asks for a name."""
-        stop = running.stop
-        while running.ended is None:
-            try:
-                # The process tells what happens next.
-                with stop.deferred(lambda text: None):
-                    if stop.asked and not running.heard:
-                        running.heard = True
-                        self._interrupt()
+        was_in_function, running.in_function = running.in_function, False
+
+        def again() -> None:
+            if running.in_function:
+                raise KeyboardInterrupt
+            self._interrupt()
+
+        # The process tells what happens next.
+        with running.stop.deferred(lambda text: None, again):
+            while running.ended is None:
+                try:
+                    self._pass_on(running)
                     message = self.receive(_LOOK)
                     if isinstance(message, CallEnded):
                         return message
-                    if message is not None and message.name == until:
+                    if message is None:
+                        continue
+                    running.asked = message.asked or running.asked
+                    if message.name == until:
+                        running.in_function = was_in_function
                         return message
-                    if message is not None:
-                        self._called(message, running)
-            except KeyboardInterrupt:  # a second signal, or a handler of the user's
-                self._interrupt()
+                    self._called(message, running)
+                except KeyboardInterrupt as error:  # of a handler of the user's
+                    running.in_function = False
+                    running.raised.append(error)
+                    self._answer(running, failed=True)
+                    self._interrupt()
         return running.ended
 
     def _called(self, message: Any, running: _RunningCall) -> None:
         function = running.functions.get(message.name)
+        value, failed = None, function is None  # None: asked by a thread of an earlier call
         try:
-            if function is None:  # asked by a thread of an earlier call
-                answer = Answered(failed=True)
-            else:
-                answer = Answered(function(*message.arguments))
+            if function is not None:
+                running.in_function = True
+                value = function(*message.arguments)
+                running.in_function = False
         except CallIsOver:
             return
         except BaseException as error:
+            running.in_function, failed = False, True
             running.raised.append(error)
-            answer = Answered(failed=True)
-        if message.asked:
-            self._send(answer, ANSWER)
-        elif answer.failed and function is not None:
+        if message.asked is not None:
+            self._answer(running, value, failed=failed)
+        elif failed and function is not None:
+            self._interrupt()
+
+    def _answer(self, running: _RunningCall, value: Any = None, *, failed: bool = False) -> None:
+        """Answers the last question, if it has no answer yet."""
+        self._pass_on(running)  # as on JAX, where the search hears it before the function returns
+        asked, running.asked = running.asked, None
+        if asked is not None:
+            self._send(Answered(asked, value, failed), ANSWER)
+
+    def _pass_on(self, running: _RunningCall) -> None:
+        if running.stop.asked and running.started and not running.heard:
+            running.heard = True
             self._interrupt()
 
     def _interrupt(self) -> None:
@@ -305,7 +343,7 @@ def process_of_session() -> Iterator[JaxProcess]:
     try:
         yield process
     finally:
-        if process.alive:
+        if process.alive and not process.busy:  # busy: an interrupt came while the call was sent
             _free.append(process)
         else:
             process.close()
