@@ -172,7 +172,8 @@ def of_scripts(reports: dict[str, dict[str, Any]]) -> str:
         f"[{name}.json]({{results}}/{name}.json) at {commit_of(report['machine'])}"
         for name, report in reports.items()
     )
-    return f"Each script ran once: {', '.join(files)}."
+    said = f"Each script ran once: {', '.join(files)}."
+    return f"{said} “Changed files” weren't committed." if "changed files" in said else said
 
 
 def commit_of(facts: dict[str, Any]) -> str:
