@@ -237,8 +237,8 @@ def nodes_table(report: dict[str, Any]) -> str:
 _PLANS = {"vectorized": "side by side", "looped": "in turns", "sequential": "one after another"}
 
 _BUSY = (
-    " In the rows with “of a core”, other work used a part of the cores, so the times are "
-    "processor seconds. Compare these times only within their row."
+    " Other work disturbed the rows with “CPU s”, which have processor seconds. Compare these "
+    "times only within their row."
 )
 
 
@@ -256,7 +256,7 @@ def objectives_table(report: dict[str, Any]) -> str:
         how = "one at a time" if alone else ", ".join(fits)
         about, seconds, unit = row["about"].rstrip("."), "seconds", ""
         if row["busy"]:
-            seconds, unit = "seconds_of_cores", " of a core"
+            seconds, unit = "seconds_of_cores", " CPU s"
         lines.append(
             f"| `{name}`: {about} | {row['n_trials']} | {other[seconds]:.1f}{unit} | "
             f"{one[seconds]:.1f}{unit} | {row['ratio']:.1f} | {other['best']:.3g} | "
