@@ -30,7 +30,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PRECIOUS: .venv-%/.locked
-.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-sessions test-oldest test-newest test-compat test-strangers test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-plans bench-gpu gpu-wheels bench-prediction bench-talos bench-batch-sizes bench-public-objectives bench-fit bench-examples bench-pbt gallery test-gallery bench-trackers bench-cluster-nodes build test-wheel release-check lock lock-newest
+.PHONY: help env demo docs test-docs test test-all test-numerics test-slow test-chaos test-backends test-sessions test-oldest test-newest test-compat test-strangers test-ui test-trackers test-ray test-chaos-ray lint format bench bench-structural bench-quality bench-plans bench-gpu gpu-wheels bench-prediction bench-talos bench-batch-sizes bench-public-objectives bench-fit bench-examples bench-pbt gallery test-gallery bench-trackers bench-cluster-nodes build test-wheel release-check lock lock-newest
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -124,6 +124,11 @@ bench-structural: env ## the same for searches over widths, layers and activatio
 	$(BIN)/python benchmarks/search_speed.py --works intro intro64 layers structures narrow conv_widths --sides paceline keras_tuner --rounds 1 \
 		--name search_speed_structural $(ARGS)
 	$(BIN)/python benchmarks/page_tables.py
+
+bench-quality: env ## how good the best model is after so many seconds, beside other tuners; hours, goes on where it was stopped
+	$(BIN)/python benchmarks/quality_per_second.py $(ARGS)
+	$(BIN)/python benchmarks/page_tables.py
+	$(BIN)/python tools/quality_figure.py
 
 bench-plans: env ## plan x slots for one model of each kind, on this device
 	$(BIN)/python benchmarks/plans.py $(ARGS)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -172,12 +173,17 @@ def of_scripts(reports: dict[str, dict[str, Any]]) -> str:
         f"[{name}.json]({{results}}/{name}.json) at {commit_of(report['machine'])}"
         for name, report in reports.items()
     )
-    return f"Each script ran once: {', '.join(files)}."
+    said = f"Each script ran once: {', '.join(files)}."
+    return f"{said} “Changed files” weren't committed." if "changed files" in said else said
 
 
 def commit_of(facts: dict[str, Any]) -> str:
-    """Return the commit as pages have it; its ``+`` says that files differed from it."""
-    commit = facts["commit"]
+    """Return the commit as pages have it."""
+    return commit_named(facts["commit"])
+
+
+def commit_named(commit: str) -> str:
+    """Return a commit as pages have it; its ``+`` says that files differed from it."""
     return f"{commit.rstrip('+')}, with changed files" if commit.endswith("+") else commit
 
 
@@ -236,8 +242,8 @@ def nodes_table(report: dict[str, Any]) -> str:
 _PLANS = {"vectorized": "side by side", "looped": "in turns", "sequential": "one after another"}
 
 _BUSY = (
-    " In the rows with “of a core”, other work used a part of the cores, so the times are "
-    "processor seconds. Compare these times only within their row."
+    " Other work disturbed the rows with “CPU s”, which have processor seconds. Compare these "
+    "times only within their row."
 )
 
 
@@ -255,7 +261,7 @@ def objectives_table(report: dict[str, Any]) -> str:
         how = "one at a time" if alone else ", ".join(fits)
         about, seconds, unit = row["about"].rstrip("."), "seconds", ""
         if row["busy"]:
-            seconds, unit = "seconds_of_cores", " of a core"
+            seconds, unit = "seconds_of_cores", " CPU s"
         lines.append(
             f"| `{name}`: {about} | {row['n_trials']} | {other[seconds]:.1f}{unit} | "
             f"{one[seconds]:.1f}{unit} | {row['ratio']:.1f} | {other['best']:.3g} | "
@@ -274,6 +280,66 @@ def objectives_table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+#: Works of quality_per_second.json and what the page calls them; likewise its sides.
+_QUALITY_WORKS = {
+    "layers": "Fashion-MNIST, 12,000 images: dense, 1 to 3 layers of own widths, 2 activations",
+    "images": "Fashion-MNIST, 6,000 images: a small CNN",
+    "sentences": "language of a sentence: embedding and GRU, several sizes",
+    "table": "a made-up table with categories: embeddings, 1 to 3 layers of own widths",
+    "digits": "digits: dense, only numbers searched",
+}
+_QUALITY_SIDES = {
+    "paceline": "Paceline",
+    "optuna": "Optuna",
+    "optuna_halving": "Optuna, halving",
+    "hyperband": "KerasTuner Hyperband",
+    "bayesian": "KerasTuner Bayesian",
+}
+
+
+def quality_table(report: dict[str, Any]) -> str:
+    """Return the tables of quality_per_second.json: the best models after so many seconds."""
+    entries, facts = report["entries"], report["machine"]
+    found: dict[tuple[str, str, int], list[list[float]]] = {}
+    for key, entry in entries.items():
+        work, side, _, _ = key.split()
+        for seconds, values in entry["after"].items():
+            found.setdefault((work, side, int(seconds)), []).append(values or [0.0, 0.0])
+    after = sorted({seconds for _, _, seconds in found})
+    sides = [side for side in _QUALITY_SIDES if any(side == each for _, each, _ in found)]
+
+    def rows(times: list[int], which: int) -> list[str]:
+        return [
+            f"| {about} | " + " | ".join(cell(work, side, times, which) for side in sides) + " |"
+            for work, about in _QUALITY_WORKS.items()
+        ]
+
+    def cell(work: str, side: str, times: list[int], which: int) -> str:
+        each = (statistics.median(v[which] for v in found[work, side, t]) for t in times)
+        return " / ".join(f"{value:.3f}" for value in each)
+
+    names = f"{' | '.join(_QUALITY_SIDES[side] for side in sides)} |"
+    line = "|---" * (len(sides) + 1) + "|"
+    seeds = min(len(values) for values in found.values())
+    commits = dict.fromkeys(commit_named(entry["commit"]) for entry in entries.values())
+    return "\n".join(
+        [
+            f"| validation accuracy after {' / '.join(map(str, after))} s | {names}",
+            line,
+            *rows(after, 0),
+            "",
+            f"| test accuracy of the model after {after[-1]} s | {names}",
+            line,
+            *rows(after[-1:], 1),
+            "",
+            f"Each number is the median of {seeds} seeds. Measured on {facts['cores']} cores of "
+            f"{article(facts['cpu'])} with Keras {facts['versions']['keras']} and JAX "
+            f"{facts['versions']['jax']}, at commit {', '.join(commits)}: "
+            "[quality_per_second.json]({results}/quality_per_second.json).",
+        ]
+    )
+
+
 def _seconds(epoch: float) -> str:
     return f"{epoch:g} s" if epoch >= 1 else f"{1000 * epoch:g} ms"
 
@@ -282,6 +348,7 @@ def _seconds(epoch: float) -> str:
 TABLES = {
     CLUSTER: {"cluster": cluster_table, "cluster_nodes": nodes_table},
     OPTUNA: {"public_objectives": objectives_table},
+    SPEED: {"quality_per_second": quality_table},
 }
 
 
@@ -343,12 +410,9 @@ def main() -> int:
         path = ROOT / page
         text = path.read_text(encoding="utf-8")
         folder = "../" * page.count("/") + "benchmarks/results"
-        if page in TABLES:
-            new = text
-            for name in TABLES[page]:
-                new = with_table(page, new, name, result_of(name))
-        else:
-            new = rewritten(page, text, results)
+        new = rewritten(page, text, results)
+        for name in TABLES.get(page, {}):
+            new = with_table(page, new, name, result_of(name))
         new = new.replace("{results}", folder)
         if new != text:
             differ = True
