@@ -122,7 +122,7 @@ def noting(bests: list[tuple[float, float]]) -> Callable[[Any], None]:
 
     def look(progress: Any) -> None:
         value = progress.best_value
-        if value is not None and value > (bests[-1][1] if bests else -1.0):
+        if value is not None and round(value, 4) > (bests[-1][1] if bests else -1.0):
             bests.append((round(progress.seconds, 1), round(value, 4)))
 
     return look

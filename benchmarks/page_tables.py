@@ -284,7 +284,7 @@ def objectives_table(report: dict[str, Any]) -> str:
 _QUALITY_WORKS = {
     "layers": "Fashion-MNIST, 12,000 images: dense, 1 to 3 layers of own widths, 2 activations",
     "images": "Fashion-MNIST, 6,000 images: a small CNN",
-    "sentences": "language of a sentence: embedding and GRU, several sizes",
+    "sentences": "the language of a sentence: embedding and GRU, several sizes",
     "table": "a made-up table with categories: embeddings, 1 to 3 layers of own widths",
     "digits": "digits: dense, only numbers searched",
 }
@@ -320,7 +320,8 @@ def quality_table(report: dict[str, Any]) -> str:
 
     names = f"{' | '.join(_QUALITY_SIDES[side] for side in sides)} |"
     line = "|---" * (len(sides) + 1) + "|"
-    seeds = min(len(values) for values in found.values())
+    seeds = {len(values) for values in found.values()}
+    of_seeds = f"{min(seeds)} to {max(seeds)}" if len(seeds) > 1 else f"{min(seeds)}"
     commits = dict.fromkeys(commit_named(entry["commit"]) for entry in entries.values())
     return "\n".join(
         [
@@ -332,7 +333,7 @@ def quality_table(report: dict[str, Any]) -> str:
             line,
             *rows(after[-1:], 1),
             "",
-            f"Each number is the median of {seeds} seeds. Measured on {facts['cores']} cores of "
+            f"Each number is the median of {of_seeds} seeds. Measured on {facts['cores']} cores of "
             f"{article(facts['cpu'])} with Keras {facts['versions']['keras']} and JAX "
             f"{facts['versions']['jax']}, at commit {', '.join(commits)}: "
             "[quality_per_second.json]({results}/quality_per_second.json).",

@@ -238,12 +238,12 @@ def by_peer(
                 raise TimeIsOver
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            now, value = time.perf_counter() - began, float(logs["val_accuracy"])
+            now, value = time.perf_counter() - began, round(float(logs["val_accuracy"]), 4)
             if now > seconds[-1]:
                 raise TimeIsOver
             counts["trial_epochs"] += 1
             if value > (bests[-1][1] if bests else -1.0):
-                bests.append((round(now, 1), round(value, 4)))
+                bests.append((round(now, 1), value))
                 interval = next(each for each in seconds if now <= each)
                 model: Any = self.model
                 kept[interval] = value, model, model.get_weights()

@@ -36,7 +36,7 @@ SIDES = {
 #: A panel shows values that are so far below the best one. The gap between two lines of the grid.
 SHOWN, GRID = 0.15, 0.05
 #: Pixels of a panel: its width and height, and the space between panels with their words.
-PANEL_WIDTH, PANEL_HEIGHT, GAP, HEAD, FOOT, TOP = 216, 110, 40, 26, 26, 40
+PANEL_WIDTH, PANEL_HEIGHT, GAP, HEAD, FOOT, TOP = 206, 110, 44, 26, 26, 40
 
 LINES = """
 polyline { fill: none; stroke-width: 2; } .grid { stroke: #d0d7de; stroke-width: 1; }
