@@ -161,7 +161,7 @@ class JaxProcess:
         except queue.Empty:
             return None
         if frame is None:
-            self._inbox.put(None)  # a function of the session may hide the error: it comes again
+            self._inbox.put(None)  # a function of the session may hide the error
             raise ProcessDiedError(self._child.wait())
         message = frame.message()
         self.busy = self.busy and not isinstance(message, CallEnded)
