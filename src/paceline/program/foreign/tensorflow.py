@@ -216,7 +216,8 @@ def _translated(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         else:
             values = {each.name: _of_shape(each, open_size) for each in tensors}
     except ForeignOperationError as error:
-        raise ForeignOperationError(str(error), error.function or name) from None
+        error.function = error.function or name
+        raise
 
     def value_of(result: Any) -> Any:
         return _returned(values[result.name], result) if _is_tensor(result) else result
