@@ -303,6 +303,19 @@ def test_where_trials_train_long_a_timed_wave_ends_with_its_first() -> None:
     assert {program(hparams) for hparams in go_on(study, 2)} == {program(second[0])}
 
 
+def test_a_timed_wave_ends_with_its_first_if_that_has_no_program() -> None:
+    study = timed()
+    go_on(study, 2 * TIMED_WAVE + 2)  # leads the third wave, which has room for two more
+    assert study.proposer.keeps_structure
+    study = timed(name="failing")
+    go_on(study, 2 * TIMED_WAVE)
+    proposal, hp, _ = study.asker.propose(deep)
+    study.persist({})
+    study.updates.finish(study.accept(proposal, hp), "failed", attrs={"error": "negative size"})
+    assert not study.proposer.keeps_structure
+    assert study.proposer.structure_order.fixed() == {}
+
+
 def test_a_timed_search_without_structures_asks_freely() -> None:
     def numbers(hp: Any, proposal: Any = None) -> dict[str, Any]:
         hp.Float("lr", 1e-4, 1e-1, sampling="log")

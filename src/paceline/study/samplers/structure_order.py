@@ -237,8 +237,10 @@ class StructureOrder:
         return self.by_time and self._n_ended < TPE_BEGINS
 
     def _in_wave(self) -> bool:
-        goes_on = self._is_early or bool(self._under_way)
-        return self._leader is not None and goes_on and self._n_asked < self.wave
+        if self._leader is None or self._n_asked >= self.wave:
+            return False
+        # A leader whose build or trace failed, or that trains in fit, has no program to share.
+        return self._leader in self._programs if self._is_early else bool(self._under_way)
 
     def _rest_of_family(self) -> list[int]:
         """Return the draws like the last trial, as long as they fill the slots."""
