@@ -326,6 +326,23 @@ def test_a_timed_search_without_structures_asks_freely() -> None:
     assert not study.proposer.keeps_structure
 
 
+def test_a_timed_wave_fixes_nothing_where_it_would_fix_every_value() -> None:
+    def finite(hp: Any, proposal: Any = None) -> dict[str, Any]:
+        hp.Choice("units", [16, 32, 64, 128])
+        hp.Int("second", 1, 30)
+        return dict(hp.hparams)
+
+    study, asked = timed(), []
+    ask = study.proposer.ask
+    study.proposer.ask = lambda *args: asked.append(args) or ask(*args)  # type: ignore
+    found = [go_on(study, 1, finite)[0]]
+    for _ in range(7):
+        promised = study.proposer.keeps_structure
+        found += go_on(study, 1, finite)
+        assert not promised or program(found[-1]) == program(found[-2])
+    assert len(asked) < 12  # few proposals repeat a configuration
+
+
 def test_a_timed_search_that_goes_on_keeps_its_wave() -> None:
     whole = go_on(timed(name="whole"), 2 * TIMED_WAVE)
     study = timed(name="parts")

@@ -153,7 +153,9 @@ class StructureOrder:
         assert self._leader is not None
         values = self._values[self._leader]
         if self.by_time:
-            return self._structure.suspects(values, self._programs.get(self._leader))
+            found = self._structure.suspects(values, self._programs.get(self._leader))
+            # With all values fixed, the next trial would repeat the leader.
+            return found if len(found) < len(values) else {}
         return self._structure.of(values)
 
     @property
