@@ -13,6 +13,7 @@ from compat.interception.alone import alone, assert_same
 from compat.interception.functions import X_VAL, Y_VAL, X, Y, network
 from marks import slow_where
 from paceline.compat.interception import Engine, FunctionCall
+from paceline.program.canonical import Unpackable
 
 
 class WarmUp(keras.callbacks.Callback):
@@ -257,6 +258,54 @@ def test_what_a_pack_does_not_keep_of_a_batch_goes_to_fit():
     outcomes, (note,), _ = together(lambda i: fitted(i, Evaluates(), epochs=1), n=1)
     assert outcomes[0].fits[0].plan == "fit"
     assert "Evaluates has its own on_train_batch_end" in note
+
+
+class Momentum(WarmUp):
+    """Sets a number of the optimizer with which a step is traced."""
+
+    def on_train_begin(self, logs=None):
+        self.momentum = 0.5  # of its own, which changes nothing
+        self.model.optimizer.momentum = 0.3
+
+
+class HiddenMomentum(WarmUp):
+    """Does so in a way that its code does not show."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        super().on_train_batch_begin(batch, logs)
+        setattr(self.model.optimizer, "momentum", 0.3)  # noqa: B010 - as some code has it
+
+
+def with_momentum(i, callback):
+    model = network(i, optimizer=keras.optimizers.SGD(0.1, momentum=0.9))
+    history = model.fit(X, Y, epochs=2, batch_size=16, callbacks=[callback], verbose=0)
+    return history, model
+
+
+def test_a_number_that_a_step_is_traced_with_is_set_in_fit_alone():
+    outcomes, (note,), _ = together(lambda i: with_momentum(i, Momentum(0.1)), n=1)
+    assert "callbacks: Momentum sets 'momentum' while it trains, but the compiled program" in note
+    assert_same(outcomes[0].value, alone(lambda: with_momentum(0, Momentum(0.1)), 0))
+
+
+def test_a_number_that_is_set_unseen_is_an_error():
+    outcomes, _, _ = together(lambda i: with_momentum(i, HiddenMomentum(0.1)), n=1)
+    with pytest.raises(Unpackable, match="a callback set momentum of the optimizer when training"):
+        raise outcomes[0].error
+
+
+class Freezes(keras.callbacks.Callback):
+    """Changes what is trained, which the compiled program cannot."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 1:
+            self.model.layers[0].trainable = False
+
+
+@pytest.mark.slow
+def test_a_layer_that_is_frozen_between_two_batches_is_noted():
+    _, (note,), _ = together(lambda i: fitted(i, Freezes(), epochs=1), n=1)
+    assert note.startswith("a callback changes layer.trainable during training")
 
 
 class Refits(keras.callbacks.Callback):

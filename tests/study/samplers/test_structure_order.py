@@ -326,15 +326,17 @@ def test_a_timed_search_without_structures_asks_freely() -> None:
     assert not study.proposer.keeps_structure
 
 
-def test_a_timed_wave_fixes_nothing_where_it_would_fix_every_value() -> None:
+def test_a_timed_wave_fixes_nothing_where_it_would_fix_every_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def finite(hp: Any, proposal: Any = None) -> dict[str, Any]:
         hp.Choice("units", [16, 32, 64, 128])
         hp.Int("second", 1, 30)
         return dict(hp.hparams)
 
-    study, asked = timed(), []
+    study, asked = timed(), list[Any]()
     ask = study.proposer.ask
-    study.proposer.ask = lambda *args: asked.append(args) or ask(*args)  # type: ignore
+    monkeypatch.setattr(study.proposer, "ask", lambda *args: asked.append(args) or ask(*args))
     found = [go_on(study, 1, finite)[0]]
     for _ in range(7):
         promised = study.proposer.keeps_structure

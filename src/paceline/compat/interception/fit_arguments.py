@@ -108,7 +108,7 @@ def read(
     if getattr(model, "steps_per_execution", 1) != 1:
         raise Unpackable("steps_per_execution is above 1")
     _check_plain(given)
-    callbacks = _callbacks(given["callbacks"])
+    callbacks = _callbacks(given["callbacks"], model)
     passes = _passes(given, looks=looks_first(model))
     size = int(given["batch_size"] or _BATCH_SIZE)
     try:
@@ -178,7 +178,7 @@ def _check_plain(given: Mapping[str, Any]) -> None:
             raise Unpackable(f"keras.config.set_{name} limits it")
 
 
-def _callbacks(given: Any) -> list[Any]:
+def _callbacks(given: Any, model: Any) -> list[Any]:
     if given is None:
         return []
     if isinstance(given, keras.callbacks.CallbackList):
@@ -190,7 +190,8 @@ def _callbacks(given: Any) -> list[Any]:
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             raise Unpackable("its callback BackupAndRestore decides where training begins")
     # In other sessions each batch would have to wait for messages of another process.
-    why = why_not_packed(callbacks, by_batch=keras.backend.backend() == "jax")
+    by_batch = keras.backend.backend() == "jax"
+    why = why_not_packed(callbacks, by_batch=by_batch, model=model)
     if why is not None:
         raise Unpackable(why)
     return callbacks

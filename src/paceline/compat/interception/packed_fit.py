@@ -23,6 +23,7 @@ from paceline.compat.interception.model_variables import ModelVariables
 from paceline.errors import DataError
 from paceline.executor.base import EpochReport
 from paceline.executor.wide_integers import checked
+from paceline.pack.callbacks.slot_model import FROZE, check_attributes, plain_attributes
 from paceline.program.canonical import Unpackable
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ class FitHandler:
 
     def _packed(self, model: Any, arguments: FitArguments, packed_fit: PackedFit) -> Any:
         variables = ModelVariables(model)
+        built_with = plain_attributes(model)
         logs: dict[str, float] = {}
         try:
             callbacks = keras.callbacks.CallbackList(
@@ -156,6 +158,8 @@ class FitHandler:
             callbacks.on_train_begin()
             for epoch in range(arguments.initial_epoch, arguments.epochs):
                 callbacks.on_epoch_begin(epoch)
+                if epoch == arguments.initial_epoch:  # fit traces its step after this
+                    check_attributes(built_with, model)
                 if self._sender is None:
                     packed_fit.order = arguments.next_order(np.random)
                 elif epoch > arguments.initial_epoch:  # the first order was sent with the fit
@@ -175,6 +179,8 @@ class FitHandler:
                     variables.take(report.state())
                 if packed_fit.hooks is not None:
                     packed_fit.hooks.check()
+                    if packed_fit.hooks.froze:
+                        self._scheduler.say(FROZE)
                 logs = dict(report.logs)
                 _validated(callbacks, logs)
                 callbacks.on_epoch_end(epoch, logs)

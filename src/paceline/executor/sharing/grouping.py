@@ -240,7 +240,8 @@ class TrialGrouper(Generic[G]):
         if job.callbacks is not None:
             made = job.make_callbacks()[0]
             away, resident = self.kind.away, self.chunk_bytes is None
-            why = why_not_packed(made, by_batch=self.data.by_batch and resident and not away)
+            by_batch = self.data.by_batch and resident and not away
+            why = why_not_packed(made, by_batch=by_batch, model=job.model)
             if why := why or why_not_beside(made, job.model, away=away):
                 raise Unpackable(why)
         if job.batch_callbacks is not None and self.chunk_bytes is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Iterable
+import types
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -12,6 +13,7 @@ import keras
 
 from paceline.errors import MissingExtraError
 from paceline.pack.callbacks.reachable import reached
+from paceline.pack.callbacks.slot_model import attribute_names
 from paceline.program import keras_private
 
 #: Hooks around a training batch: a pack may train its epochs batch by batch to call them.
@@ -40,15 +42,27 @@ _HARMLESS = (
 )
 
 
-def why_not_packed(callbacks: Iterable[Any], *, by_batch: bool = False) -> str | None:
+def why_not_packed(
+    callbacks: Iterable[Any], *, by_batch: bool = False, model: Any = None
+) -> str | None:
     """Why trials with these callbacks cannot be packed, a text for the user; None: they can.
 
-    ``by_batch``: whether the pack may train its epochs batch by batch.
+    ``by_batch``: whether the pack may train its epochs batch by batch. ``model`` is the trial's,
+    compiled; None if it is not known.
     """
+    held = frozenset() if model is None else attribute_names(model)
     for callback in callbacks:
         name, why = type(callback).__name__, _why(callback, by_batch)
         if why is not None:
             return f"callbacks: {name} {why}, but packs call callbacks only between epochs"
+        # ``fit`` traces its step after these hooks were called first.
+        stored = _stored(callback, (*_BEFORE, *_BATCH), model) if held else ()
+        changed = next((each for each, is_own in stored if each in held and not is_own), None)
+        if changed is not None:
+            return (
+                f"callbacks: {name} sets {changed!r} while it trains, but the compiled program of "
+                "a pack keeps the earlier value"
+            )
     return None
 
 
@@ -110,8 +124,23 @@ def _needs_fit(callback: Any) -> bool:
 
 def _stops_before(callback: Any) -> bool:
     """Whether the user's code in a callback stops training before an epoch, as its names show."""
-    roots = {hook: part for hook in _BEFORE if (part := vars(callback).get(hook)) is not None}
-    functions = reached({"callback": callback, **roots}, _BEFORE).functions
-    codes = (code for function in functions for code in function.codes())
-    steps = (step for code in codes for step in dis.get_instructions(code))
-    return any(step.opname == "STORE_ATTR" and step.argval == "stop_training" for step in steps)
+    return any(name == "stop_training" for name, _ in _stored(callback, _BEFORE))
+
+
+def _stored(callback: Any, hooks: Iterable[str], model: Any = None) -> Iterator[tuple[str, bool]]:
+    """Yields the attributes that the user's code in hooks sets, and whether of the callback itself.
+
+    ``model`` is the callback's, of whose methods the hooks may call some.
+    """
+    roots = {hook: part for hook in hooks if (part := vars(callback).get(hook)) is not None}
+    own = [part for cls in type(callback).__mro__ for part in vars(cls).values()]
+    methods = {part for part in own if isinstance(part, types.FunctionType)}
+    for user in reached({"callback": callback, "model": model, **roots}, hooks).functions:
+        for code in user.codes():
+            loaded: Any = None  # the name of what was loaded last
+            for step in dis.get_instructions(code):
+                if step.opname == "STORE_ATTR":
+                    yield step.argval, loaded == "self" and user.function in methods
+                # From Python 3.13 on, one step may load two names.
+                names = step.argval if step.opname.startswith("LOAD_FAST") else None
+                loaded = names[-1] if isinstance(names, tuple) else names
