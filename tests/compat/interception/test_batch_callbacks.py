@@ -224,6 +224,15 @@ class LogsInto(keras.callbacks.Callback):
         self.sink.append(logs["loss"])
 
 
+class LogsInClass(keras.callbacks.Callback):
+    """Writes to a list that its class has."""
+
+    losses: list[float] = LOG
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.losses.append(logs["loss"])
+
+
 def logs_outside(i):
     found = fitted(i, LogsOutside())
     return *found, [*LOG]
@@ -234,13 +243,20 @@ def logs_into(i):
     return *found, [*LOG]
 
 
+def logs_in_class(i):
+    found = fitted(i, LogsInClass())
+    return *found, [*LOG]
+
+
 @pytest.mark.parametrize(
-    "function", slow_where([logs_outside, logs_into], lambda each: each is logs_outside)
+    "function",
+    slow_where([logs_outside, logs_into, logs_in_class], lambda each: each is logs_outside),
 )
 def test_a_side_effect_that_fits_share_is_detected(function):
     LOG.clear()
     outcomes, notes, _ = together(function)
-    assert "LOG" in notes[0] or "'sink' of LogsInto" in notes[0]
+    named = ("LOG", "'sink' of LogsInto", "'losses' of LogsInClass")
+    assert any(name in notes[0] for name in named)
     assert notes[0].startswith("functions run one at a time, in order: ")
     LOG.clear()
     for i in range(3):
