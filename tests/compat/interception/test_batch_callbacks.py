@@ -13,6 +13,7 @@ from compat.interception.alone import alone, assert_same
 from compat.interception.functions import X_VAL, Y_VAL, X, Y, network
 from marks import slow_where
 from paceline.compat.interception import Engine, FunctionCall
+from paceline.pack.callbacks.packable import why_not_packed
 from paceline.program.canonical import Unpackable
 
 
@@ -270,10 +271,22 @@ class Evaluates(keras.callbacks.Callback):
         self.model.evaluate(X_VAL, Y_VAL, verbose=0)
 
 
+class ReadsMetric(keras.callbacks.Callback):
+    """Needs the state of a metric after a batch."""
+
+    def __init__(self, metric):
+        super().__init__()
+        self.metric, self.seen = metric, []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append(float(self.metric.result()))
+
+
 def test_what_a_pack_does_not_keep_of_a_batch_goes_to_fit():
     outcomes, (note,), _ = together(lambda i: fitted(i, Evaluates(), epochs=1), n=1)
     assert outcomes[0].fits[0].plan == "fit"
     assert "Evaluates has its own on_train_batch_end" in note
+    assert why_not_packed([ReadsMetric(keras.metrics.Mean())], by_batch=True) is not None
 
 
 class Momentum(WarmUp):

@@ -20,8 +20,8 @@ from paceline.program import keras_private
 _BATCH = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 #: Attributes of models that show a callback's batch more than a pack keeps of it.
 _OF_BATCH = frozenset(
-    "metrics metrics_variables metrics_names get_metrics_result reset_metrics fit evaluate predict "
-    "train_on_batch test_on_batch predict_on_batch".split()
+    "metrics metrics_variables metrics_names get_metrics_result result reset_metrics fit evaluate "
+    "predict train_on_batch test_on_batch predict_on_batch".split()
 )
 #: Further hooks that ``fit`` calls within an epoch, which a pack trains in one piece.
 _WITHIN = (

@@ -52,7 +52,7 @@ class SlotModel:
     """
 
     def __init__(self, model: Any, *, borrowed: bool = False) -> None:
-        self.model = model
+        self.model, self._borrowed = model, borrowed
         self._optimizer = model.optimizer
         self._lists = variables_of(model)
         self._flags = self._trained()
@@ -129,9 +129,10 @@ class SlotModel:
         Raises RuntimeError where the variable is a metric's, or the trial has left its slot.
         """
         if cell.part == _METRICS:
+            other = "" if self._borrowed else ", or use executor='fit'"
             raise RuntimeError(
                 "a pack does not keep the variables of metrics after an epoch. Read their results "
-                "from logs, or use executor='fit'"
+                f"from logs{other}"
             )
         if self._slot is None:
             raise RuntimeError(
