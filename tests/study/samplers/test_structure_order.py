@@ -13,12 +13,14 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 from as_optuna import optuna_study
 from marks import slow_where
-from paceline.search_space import Parameter
+from paceline.search_space import Parameter, Space
+from paceline.study.samplers.samplers import resolve_sampler
 from paceline.study.samplers.structure_order import (
     TIMED_WAVE,
     TPE_BEGINS,
     WAVE,
     StructuralParameters,
+    StructureOrder,
 )
 from paceline.study.samplers.values import random_chooser
 from paceline.study.study import Study
@@ -353,6 +355,38 @@ def test_a_timed_search_that_goes_on_keeps_its_wave() -> None:
     assert state["structure_order"]["leader"] == TIMED_WAVE
     assert state["structure_order"]["asked"] == 1
     assert go_on(study, TIMED_WAVE - 1) == whole[TIMED_WAVE + 1 :]
+
+
+def test_a_resumed_search_knows_the_programs_of_trials_that_failed_at_once() -> None:
+    """They are stored without a program, and had shown which values do not decide it."""
+    values = [{"units": 16, "kind": kind, "lr": lr} for kind, lr in (("a", 0.1), ("b", 0.2))]
+    lr = Parameter("lr", "lr", FloatDistribution(0.0, 1.0), 0.0)
+    finite = CategoricalDistribution((16, 32)), CategoricalDistribution(("a", "b"))
+    names = zip(("units", "kind"), finite, (16, "a"), strict=True)
+    space = Space({"lr": lr} | {name: Parameter(name, name, *rest) for name, *rest in names})
+
+    def order(past: Any, resumed: Any = None) -> StructureOrder:
+        made = StructureOrder(resolve_sampler("tpe", 0), 0, space, past, resumed)
+        made.by_time = True
+        made.expect(8, None)
+        return made
+
+    whole, past = order([]), []
+    for number, each in enumerate([*values, values[0] | {"lr": 0.3}]):
+        whole.begin_trial(number, each, None, given=number < 2)
+        whole.learn_program(number, "p")
+        distributions = {name: space.parameters[name].distribution for name in each}
+        trial = {"params": each, "distributions": distributions}
+        state = [optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.FAIL][number % 2]
+        if number == 2:
+            state = optuna.trial.TrialState.RUNNING
+        else:
+            whole.end_trial(number, state)
+        attrs = {"program_id": "p"} if number == 0 else {}
+        value = 1.0 if number == 0 else None
+        past.append(optuna.trial.create_trial(state=state, value=value, user_attrs=attrs, **trial))
+        past[-1].number = number
+    assert whole.fixed() == order(past, whole.state()).fixed() == {"units": 16}
 
 
 # Others

@@ -70,14 +70,18 @@ class StructureOrder:
         self._under_way: set[int] = set()
         self._rejected = False  # whether the last trial was rejected before it trained
         used: list[int] = []
+        # A trial that failed before its first epoch, or moved to fit, is stored without a program.
+        stopped = (resumed or {}).get("programs", {})
+        known = {number: program for program, numbers in stopped.items() for number in numbers}
         for trial in past:
             attrs = trial.user_attrs
             self._values[trial.number] = trial.params
             if trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
                 self._n_ended += 1
             # Trials that other programs have stored may have attributes of any type.
-            if isinstance(attrs.get("program_id"), str):
-                self.learn_program(trial.number, attrs["program_id"])
+            program = known.get(trial.number, attrs.get("program_id"))
+            if isinstance(program, str):
+                self.learn_program(trial.number, program)
             over = trial.state.is_finished() and attrs.get("error") != INTERRUPTED
             if isinstance(attrs.get("draw"), int) and (
                 over or (resumed and not trial.state.is_finished())
@@ -169,6 +173,10 @@ class StructureOrder:
 
     def state(self) -> dict[str, Any]:
         """What cannot be told from the trials, as JSON values."""
+        programs: dict[str, list[int]] = {}
+        for number in self._numbers:
+            if number in self._programs:
+                programs.setdefault(self._programs[number], []).append(number)
         return {
             "numbers": list(self._numbers),  # a copy, written while the search continues
             "leader": self._leader,
@@ -176,6 +184,7 @@ class StructureOrder:
             "under_way": sorted(self._under_way),
             "draws": [] if self.draws is None else sorted(self.draws.used),
             "rejected": self._rejected,
+            "programs": programs,
         }
 
     # Learning
