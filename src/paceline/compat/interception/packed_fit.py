@@ -37,13 +37,10 @@ class FitHandler:
         self._thread, self._scheduler, self._noun = thread, scheduler, noun
         # Sends fits to the session's own process; None until the first one, and on JAX.
         self._sender: FitSender | None = None
-        self._in_batch = False  # whether a callback runs between two batches of a pack
 
     def fit(self, model: Any, original: Fit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns what ``model.fit(*args, **kwargs)`` would return."""
         self._thread.check()
-        if self._in_batch:  # the pack is in the middle of its epoch, and waits
-            return original(model, *args, **kwargs)
         x, held = args[0] if args else kwargs.get("x"), callbacks_of(args, kwargs)
         self._before(model, held, x)
         arguments = None
@@ -199,7 +196,8 @@ class FitHandler:
         packed_fit.report = None
         self._thread.waits_for_epoch = True
         self._thread.wait()
-        while self._serves(packed_fit):
+        # A fit that a callback calls meanwhile is Keras' own; see ``fit_patch``.
+        while packed_fit.hooks is not None and packed_fit.hooks.serve():
             self._thread.wait()
         if packed_fit.died:
             return None
@@ -207,14 +205,6 @@ class FitHandler:
             raise packed_fit.error
         assert packed_fit.report is not None
         return packed_fit.report
-
-    def _serves(self, packed_fit: PackedFit) -> bool:
-        """Calls callbacks between two batches if the pack waits for that; False if it does not."""
-        self._in_batch = packed_fit.hooks is not None
-        try:
-            return packed_fit.hooks is not None and packed_fit.hooks.serve()
-        finally:
-            self._in_batch = False
 
     def _leave(self, packed_fit: PackedFit) -> None:
         """Ends the fit: frees its slot, or its place in the executor's queue."""
