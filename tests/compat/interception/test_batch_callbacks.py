@@ -337,6 +337,23 @@ def test_a_layer_that_is_frozen_between_two_batches_is_noted():
     assert note.startswith("a callback changes layer.trainable during training")
 
 
+def test_hooks_that_reach_the_model_by_a_name_are_noted():
+    """Keras on JAX takes what they write before the first batch of an epoch alone."""
+
+    def function(i):
+        model = network(i)
+        model.compile("sgd", "sparse_categorical_crossentropy")
+
+        def set_rate(batch, logs):
+            model.optimizer.learning_rate.assign(0.01 * (batch + 1))
+
+        named = keras.callbacks.LambdaCallback(on_train_batch_begin=set_rate)
+        return model.fit(X, Y, batch_size=16, callbacks=[named], verbose=0), model
+
+    _, (note,), _ = together(function, n=1)
+    assert note.startswith("callbacks: LambdaCallback reaches its model by a name, not as self.")
+
+
 class Refits(keras.callbacks.Callback):
     """Trains another model in a way that its code does not show."""
 

@@ -23,6 +23,7 @@ from paceline.compat.interception.model_variables import ModelVariables
 from paceline.errors import DataError
 from paceline.executor.base import EpochReport
 from paceline.executor.wide_integers import checked
+from paceline.pack.callbacks.packable import names_model
 from paceline.pack.callbacks.slot_model import FROZE, check_attributes, plain_attributes
 from paceline.program.canonical import Unpackable
 
@@ -68,6 +69,14 @@ class FitHandler:
                 f"verbose: fits of several {self._noun}s train at once, so their progress bars are "
                 "not drawn"
             )
+        for callback in arguments.callbacks:
+            if names_model(callback, model):
+                self._scheduler.say(
+                    f"callbacks: {type(callback).__name__} reaches its model by a name, not as "
+                    "self.model. In a pack it reads and writes the variables before and after each "
+                    "batch. Keras' own fit on JAX updates them for self.model only, so results may "
+                    "differ"
+                )
         try:
             return self._packed(model, arguments, packed_fit)
         except Unpackable as error:  # the process that trained it has died too often

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from paceline.errors import MissingExtraError
-from paceline.pack.callbacks.reachable import reached
+from paceline.pack.callbacks.reachable import ReachableObjects, reached
 from paceline.pack.callbacks.slot_model import attribute_names
 from paceline.program import keras_private
 
@@ -71,6 +71,14 @@ def acts_by_batch(callback: Any) -> bool:
     return any(_own(callback, hook) for hook in _BATCH)
 
 
+def names_model(callback: Any, model: Any) -> bool:
+    """Whether hooks around training batches reach the model by a name, not as ``self.model``."""
+    if not acts_by_batch(callback):
+        return False
+    used = _reached(callback, _BATCH).keras.values()
+    return any(each is model or each is model.optimizer for each in used)
+
+
 def check_packages(callbacks: Iterable[Any]) -> None:
     """Refuse callbacks of Keras that would fail in every trial, for want of a package."""
     for callback in callbacks:
@@ -117,9 +125,13 @@ def _needs_fit(callback: Any) -> bool:
     keras_s = type(callback).__module__.startswith(keras_private.OWN)
     if keras_s and type(callback) is not keras.callbacks.LambdaCallback:
         return True
-    roots = {hook: part for hook in _BATCH if (part := vars(callback).get(hook)) is not None}
-    used = reached({"callback": callback, **roots}, _BATCH).attributes
-    return not _OF_BATCH.isdisjoint(used)
+    return not _OF_BATCH.isdisjoint(_reached(callback, _BATCH).attributes)
+
+
+def _reached(callback: Any, hooks: Iterable[str], model: Any = None) -> ReachableObjects:
+    """What the user's code in a callback's hooks reaches; ``model`` as of ``_stored``."""
+    roots = {hook: part for hook in hooks if (part := vars(callback).get(hook)) is not None}
+    return reached({"callback": callback, "model": model, **roots}, hooks)
 
 
 def _stops_before(callback: Any) -> bool:
@@ -132,10 +144,9 @@ def _stored(callback: Any, hooks: Iterable[str], model: Any = None) -> Iterator[
 
     ``model`` is the callback's, of whose methods the hooks may call some.
     """
-    roots = {hook: part for hook in hooks if (part := vars(callback).get(hook)) is not None}
     own = [part for cls in type(callback).__mro__ for part in vars(cls).values()]
     methods = {part for part in own if isinstance(part, types.FunctionType)}
-    for user in reached({"callback": callback, "model": model, **roots}, hooks).functions:
+    for user in _reached(callback, hooks, model).functions:
         for code in user.codes():
             loaded: Any = None  # the name of what was loaded last
             for step in dis.get_instructions(code):

@@ -111,8 +111,8 @@ class TrackerThreads:
 class _TrackerThread:
     """One tracker, its queue, and the thread that calls it.
 
-    ``earlier`` are threads of earlier searches that end first: on the study, so that nothing is
-    logged again, or with the tracker, which knows one study at a time.
+    ``earlier`` are threads of earlier searches that end first. Those of the study must, so that
+    nothing is logged again; those of the tracker, because it knows one study at a time.
     """
 
     def __init__(
