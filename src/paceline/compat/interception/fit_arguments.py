@@ -21,7 +21,7 @@ from paceline.data.adapters import family, is_data_set, is_read_once
 from paceline.data.arrays import ArrayData, NotArrays, prepare, split
 from paceline.errors import DataError
 from paceline.executor.base import SearchData
-from paceline.pack.callbacks.packable import acts_by_batch, why_not_packed
+from paceline.pack.callbacks.packable import acts_by_batch, why_not_packed, why_not_traced
 from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
 
@@ -190,9 +190,8 @@ def _callbacks(given: Any, model: Any) -> list[Any]:
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             raise Unpackable("its callback BackupAndRestore decides where training begins")
     # In other sessions each batch would have to wait for messages of another process.
-    by_batch = keras.backend.backend() == "jax"
-    why = why_not_packed(callbacks, by_batch=by_batch, model=model)
-    if why is not None:
+    why = why_not_packed(callbacks, by_batch=keras.backend.backend() == "jax")
+    if why := why or why_not_traced(callbacks, model, before=True):
         raise Unpackable(why)
     return callbacks
 

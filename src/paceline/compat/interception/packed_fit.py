@@ -79,7 +79,8 @@ class FitHandler:
                 )
         try:
             return self._packed(model, arguments, packed_fit)
-        except Unpackable as error:  # the process that trained it has died too often
+        # The process that trained it has died too often, or a callback did what fit alone can.
+        except Unpackable as error:
             if arguments.callbacks:
                 raise
             return self._alone(model, original, args, kwargs, str(error))

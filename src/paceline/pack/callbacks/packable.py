@@ -42,26 +42,33 @@ _HARMLESS = (
 )
 
 
-def why_not_packed(
-    callbacks: Iterable[Any], *, by_batch: bool = False, model: Any = None
-) -> str | None:
+def why_not_packed(callbacks: Iterable[Any], *, by_batch: bool = False) -> str | None:
     """Why trials with these callbacks cannot be packed, a text for the user; None: they can.
 
-    ``by_batch``: whether the pack may train its epochs batch by batch. ``model`` is the trial's,
-    compiled; None if it is not known.
+    ``by_batch``: whether the pack may train its epochs batch by batch.
     """
-    held = frozenset() if model is None else attribute_names(model)
     for callback in callbacks:
         name, why = type(callback).__name__, _why(callback, by_batch)
         if why is not None:
             return f"callbacks: {name} {why}, but packs call callbacks only between epochs"
-        # ``fit`` traces its step after these hooks were called first.
-        stored = _stored(callback, (*_BEFORE, *_BATCH), model) if held else ()
-        changed = next((each for each, is_own in stored if each in held and not is_own), None)
-        if changed is not None:
+    return None
+
+
+def why_not_traced(callbacks: Iterable[Any], model: Any, *, before: bool) -> str | None:
+    """Why a step that is traced before training is not that of ``fit``; None: it may be.
+
+    ``fit`` traces its step after the hooks before an epoch and before a batch were called first.
+    So the code of hooks around batches must set no attribute of the compiled model or its parts.
+    ``before``: nor that of hooks before an epoch.
+    """
+    hooks = (*_BEFORE, *_BATCH) if before else _BATCH
+    for callback in callbacks:
+        stored = {name for name, is_own in _stored(callback, hooks, model) if not is_own}
+        held = min(stored & attribute_names(model), default=None) if stored else None
+        if held is not None:
             return (
-                f"callbacks: {name} sets {changed!r} while it trains, but the compiled program of "
-                "a pack keeps the earlier value"
+                f"callbacks: {type(callback).__name__} sets {held!r} while it trains, but the "
+                "compiled program of a pack keeps the earlier value"
             )
     return None
 
