@@ -79,7 +79,8 @@ class TrackerThreads:
         _late.extend(self._threads)
         for thread in self._threads:
             ended = self._wait_for(thread, self.HURRY if hurried else math.inf)
-            _late[:] = [late for late in _late if not late.join(0.0)]
+            if ended:
+                _late.remove(thread)
             if ended and not thread.failed and thread.where:
                 self.note(f"{thread.name}: {thread.where}")
         self._tell_errors()
