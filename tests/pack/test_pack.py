@@ -49,7 +49,7 @@ class Workshop:
     def __init__(self, n_slots: int) -> None:
         self.train, self.validation = data(N), data(N_VAL)
         self._build = ModelBuilder(build)
-        self._work = Workload(self.train, self.validation, BATCH, BATCH)
+        self._work = Workload(self.train, self.validation, BATCH, BATCH, by_batch=True)
         model = self._model(0.2, 0)
         state = trace.build_state(model, self.train.batch_shapes(BATCH))
         self.roles = [

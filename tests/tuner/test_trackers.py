@@ -284,6 +284,7 @@ def test_a_search_that_begins_while_trials_of_the_last_one_are_logged_waits(
 
     class Slow(Told):
         def begin(self, study: TrackedStudy) -> Collection[int] | None:
+            super().begin(study)
             return {trial.number for trial in self.trials}
 
         def log_trial(self, trial: Trial) -> None:
