@@ -115,6 +115,19 @@ def written_attributes(cls: type) -> tuple[str, ...]:
     return _written[cls]
 
 
+def changed_by_objects(cls: type) -> str | None:
+    """The container in a class that its methods change a part of, and none of them replaces."""
+    found = written_attributes(cls)
+    names = [name for name in found if isinstance(vars(cls).get(name), CONTAINERS)]
+    if not names:
+        return None
+    own = [method for method in vars(cls).values() if isinstance(method, types.FunctionType)]
+    codes = [code for method in own for code in UserFunction(method, shared_self=True).codes()]
+    steps = [step for code in codes for step in dis.get_instructions(code)]
+    replaced = {step.argval for step in steps if step.opname == "STORE_ATTR"}
+    return next((name for name in names if name not in replaced), None)
+
+
 def changed_arguments(user: UserFunction) -> Iterator[str]:
     """Yields the arguments that the function changes a part of."""
     code = user.function.__code__
