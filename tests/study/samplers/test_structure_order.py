@@ -311,7 +311,9 @@ def test_a_timed_wave_ends_with_its_first_if_that_has_no_program() -> None:
     assert study.proposer.keeps_structure
     study = timed(name="failing")
     go_on(study, 2 * TIMED_WAVE)
-    proposal, hp, _ = study.asker.propose(deep)
+    found = study.asker.propose(deep)
+    assert found is not None
+    proposal, hp, _ = found
     study.persist({})
     study.updates.finish(study.accept(proposal, hp), "failed", attrs={"error": "negative size"})
     assert not study.proposer.keeps_structure
@@ -360,10 +362,12 @@ def test_a_timed_search_that_goes_on_keeps_its_wave() -> None:
 def test_a_resumed_search_knows_the_programs_of_trials_that_failed_at_once() -> None:
     """They are stored without a program, and had shown which values do not decide it."""
     values = [{"units": 16, "kind": kind, "lr": lr} for kind, lr in (("a", 0.1), ("b", 0.2))]
-    lr = Parameter("lr", "lr", FloatDistribution(0.0, 1.0), 0.0)
-    finite = CategoricalDistribution((16, 32)), CategoricalDistribution(("a", "b"))
-    names = zip(("units", "kind"), finite, (16, "a"), strict=True)
-    space = Space({"lr": lr} | {name: Parameter(name, name, *rest) for name, *rest in names})
+    parameters = [
+        Parameter("lr", "lr", FloatDistribution(0.0, 1.0), 0.0),
+        Parameter("units", "units", CategoricalDistribution((16, 32)), 16),
+        Parameter("kind", "kind", CategoricalDistribution(("a", "b")), "a"),
+    ]
+    space = Space({parameter.storage_name: parameter for parameter in parameters})
 
     def order(past: Any, resumed: Any = None) -> StructureOrder:
         made = StructureOrder(resolve_sampler("tpe", 0), 0, space, past, resumed)
