@@ -49,7 +49,7 @@ class Workshop:
     def __init__(self, n_slots: int) -> None:
         self.train, self.validation = data(N), data(N_VAL)
         self._build = ModelBuilder(build)
-        self._work = Workload(self.train, self.validation, BATCH, BATCH)
+        self._work = Workload(self.train, self.validation, BATCH, BATCH, by_batch=True)
         model = self._model(0.2, 0)
         state = trace.build_state(model, self.train.batch_shapes(BATCH))
         self.roles = [
@@ -278,3 +278,64 @@ def test_what_callbacks_write_reaches_no_trial_that_has_left_its_slot(
     for ours, theirs in zip(pack.states()[1].lists(), other.states()[1].lists(), strict=True):
         for a, b in zip(ours, theirs, strict=True):
             np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+class Between:
+    """Writes to its slot before each batch, and keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.in_batches, self.calls = True, list[tuple[str, int]]()
+
+    def attach(self, slot: Any) -> None:
+        self._slot = slot
+
+    def begin_batch(self, step: int) -> None:
+        self.calls.append(("begin", step))
+        self._slot.write(0, 0, self._slot.read(0, 0) * np.float32(0.9))
+
+    def end_batch(self, step: int, logs: Any) -> None:
+        self.calls.append(("end", step))
+
+
+def acting(workshop: Workshop) -> tuple[Pack, list[SlotTrial]]:
+    pack, trials = workshop.pack(), [workshop.slot_trial(number) for number in (0, 1)]
+    for trial in trials:
+        trial.batch_callbacks = Between()
+        pack.admit(trial)
+    return pack, trials
+
+
+@pytest.mark.parametrize("epochs", [0, 1])
+@pytest.mark.parametrize("step", [0, 2])
+def test_where_memory_runs_out_between_batches_no_callback_is_told_twice(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, epochs: int, step: int
+) -> None:
+    """At the first batch, trials train it elsewhere; later they are lost."""
+    whole, expected = acting(workshop)
+    pack, trials = acting(workshop)
+    run(whole, epochs + 1)
+    run(pack, epochs)
+    train, calls = VectorizedProgram.train, list[int]()
+
+    def failing(*args: Any) -> Any:
+        calls.append(len(calls))
+        if calls[-1] == step:
+            raise RuntimeError("RESOURCE_EXHAUSTED")
+        return train(*args)
+
+    monkeypatch.setattr(VectorizedProgram, "train", failing)
+    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
+        run(pack)
+    assert pack.is_within_epoch == (step > 0)
+    saved, lost = pack.rescue()
+    assert (saved, lost) == ((trials, []) if step == 0 else ([], trials))
+    if saved:
+        other = workshop.pack()
+        for trial in saved:
+            other.admit(trial)
+        run(other)
+        for number in (0, 1):
+            assert vars(trials[number].between)["calls"] == vars(expected[number].between)["calls"]
+            ours, theirs = other.states()[number].lists(), whole.states()[number].lists()
+            for a, b in zip(ours[0], theirs[0], strict=True):
+                np.testing.assert_array_equal(np.asarray(a), np.asarray(b))

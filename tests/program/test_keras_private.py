@@ -125,3 +125,19 @@ def test_metrics_that_are_built_are_those_of_a_step(loss: str) -> None:
     assert found[0] == found[1]
     twice = keras.Input((2,))
     assert not keras_private.build_metrics(keras.Model(twice, [twice, twice]), batch)
+
+
+class OneHot(keras.Model):
+    """Gives its metrics other labels than those of the data."""
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        return super().compute_metrics(x, keras.ops.one_hot(y, 3), y_pred, sample_weight)
+
+
+def test_metrics_that_a_model_of_ones_own_gives_other_labels_are_left_to_its_step() -> None:
+    inputs = keras.Input((4,))
+    model = OneHot(inputs, keras.layers.Dense(3)(inputs))
+    model.compile("sgd", "mse", metrics=["accuracy"])
+    batch = keras.KerasTensor((8, 4)), keras.KerasTensor((8,), "int32")
+    assert not keras_private.build_metrics(model, batch)
+    assert not model._compile_metrics.built

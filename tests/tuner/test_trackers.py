@@ -182,7 +182,7 @@ def test_a_tracker_that_hangs_is_not_waited_for(monkeypatch) -> None:
 
 
 def begun(
-    tracker: Tracker, trials: Collection[Trial] = (), **writer: bool
+    tracker: Tracker, trials: Collection[Trial] = (), name: str = "s", **writer: bool
 ) -> tuple[TrackerThreads, Any]:
     """The threads of a search of a study with trials, which has begun, and the study."""
 
@@ -195,7 +195,7 @@ def begun(
         peers=SimpleNamespace(shared=False),
     )
     threads = TrackerThreads({"t": tracker}, study, [].append)
-    threads.begin(TrackedStudy("s", "val_loss", "minimize", Path("runs/s"), {}))
+    threads.begin(TrackedStudy(name, "val_loss", "minimize", Path("runs") / name, {}))
     return threads, study
 
 
@@ -274,29 +274,36 @@ def test_a_study_begun_anew_is_another_one() -> None:
     assert again.study.identity == second
 
 
-def test_a_search_that_begins_while_trials_of_the_last_one_are_logged_waits(monkeypatch) -> None:
+@pytest.mark.parametrize("name", ["s", "other"])
+def test_a_search_that_begins_while_trials_of_the_last_one_are_logged_waits(
+    monkeypatch, name: str
+) -> None:
     """As where a cell is interrupted and run again: the tracker is late, and lives on."""
     monkeypatch.setattr(TrackerThreads, "HURRY", 0.0)
     released = threading.Event()
 
     class Slow(Told):
         def begin(self, study: TrackedStudy) -> Collection[int] | None:
+            super().begin(study)
             return {trial.number for trial in self.trials}
 
         def log_trial(self, trial: Trial) -> None:
             released.wait(60)
             super().log_trial(trial)
+            of.append(self.study and self.study.name)
 
+    of: list[Any] = []
     slow, trials = Slow(), [Trial(number, "complete") for number in range(3)]
     first, _ = begun(slow)
     for trial in trials:
         first.log_trial(trial)
     first.close(lambda trial: None, hurried=True)
-    second, _ = begun(slow, trials)
+    second, _ = begun(slow, trials, name)
     second.log_trial(Trial(3, "complete"))
     released.set()
     second.close(lambda trial: None)
     assert [trial.number for trial in slow.trials] == [0, 1, 2, 3]
+    assert of == ["s", "s", "s", name]
     assert len(slow.ends) == 2
 
 
@@ -333,3 +340,12 @@ def test_a_tracker_of_the_session_still_logs_while_the_next_search_has_others() 
     for number, tracker in enumerate([*of_search[0], *of_search[1]]):
         tracker.log_trial(number)
     assert [told.trials for told in (earlier, other, later)] == [[0], [1], [2]]
+
+
+def test_a_tracker_of_the_session_that_two_searches_are_given_has_one_thread() -> None:
+    told, other = Told(), Told()
+    ((_, first),) = session_trackers.register({"Told": told})
+    assert session_trackers.register({"Other": other, "Told": told}) == [
+        ("Other", first + 1),
+        ("Told", first),
+    ]

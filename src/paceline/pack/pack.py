@@ -74,6 +74,8 @@ class SlotTrial:
     padded_layout: PaddedLayout | None = None
     # Epochs that were reported: those after ``epoch`` are trained again, and not reported.
     known: int = 0
+    # Whether its callbacks were told of the beginning of a batch that has yet to be trained.
+    in_batch: bool = False
 
     def shapes(self, program: State) -> State:
         """Shapes and dtypes of the trial's variables, from those of the program."""
@@ -149,6 +151,10 @@ class Pack:
         # When this epoch began, by ``time.perf_counter``; None before the first one.
         self.began: float | None = None
         self._admitted: dict[int, State] = {}  # states of this epoch's newcomers, until it is over
+        # Slots whose callbacks are called between this epoch's batches, and how many of these have
+        # been trained, until it is over.
+        self._acting: dict[int, tuple[SlotTrial, BatchCallbacks]] = {}
+        self._n_trained = 0
         self._fetched: list[list[np.ndarray]] | None = None  # state of all slots after this epoch
         self._fetches = 0  # how often ``state`` has fetched a trial's state since this epoch
         self._view: SlotView | None = None  # what callbacks read and write between two epochs
@@ -321,21 +327,28 @@ class Pack:
             found[trial.number] = trial.own([a[slot] for a in part] for part in whole)
         return found
 
+    @property
+    def is_within_epoch(self) -> bool:
+        """Whether some batches of an epoch are trained, and others are not."""
+        return self._n_trained > 0
+
     def rescue(self) -> tuple[list[SlotTrial], list[SlotTrial]]:
         """Takes all trials out after an epoch that failed: those to admit again, and those lost.
 
-        The former are as they were before that epoch. A program that fails may have overwritten the
-        memory of the states it was given: the latter's are lost.
+        The former are as they were before that epoch, or as their callbacks have left them when its
+        first batch began. A program that fails may have overwritten the memory of the states it was
+        given: the latter's are lost. Trials whose callbacks have seen a batch end are lost, too.
         """
         saved, lost = [], []
-        held = self._state is not None and not any(
-            array.is_deleted() for part in self._state for array in part
-        )
+        held = self._state is not None and not self._n_trained
+        held = held and not any(a.is_deleted() for part in self._state or () for a in part)
         for slot, trial in enumerate(self.slots):
             if trial is None:
                 continue
             state = self._waiting.get(slot) or self._admitted.get(slot)
-            if state is not None:
+            if self._n_trained and slot in self._acting:
+                lost.append(trial)
+            elif state is not None:
                 trial.state = state
                 saved.append(trial)
             elif held:
@@ -390,6 +403,10 @@ class Pack:
         """
         self.began = began = time.perf_counter()
         self._fetched, self._fetches = None, 0
+        found = {i: (t, t.between) for i, t in enumerate(self.slots) if t is not None and t.between}
+        self._acting = {i: each for i, each in found.items() if each[1].in_batches}
+        # Before new trials are moved: where memory does not suffice, they keep what this changes.
+        self._begin_batch(0, self._acting)
         self._flush()
         self._upload_new_trials()
         assert self._state is not None and self._constants is not None
@@ -399,7 +416,7 @@ class Pack:
         # A free slot computes too; any order will do, since nobody reads its results.
         some = next(order for order in orders if order is not None)
         order = np.stack([some if order is None else order for order in orders])
-        if self.by_batch:
+        if self._acting:
             state, logs = self._train_by_batch(self._constants[0], order)
         else:
             (*state, _), logs = self.program.train(
@@ -419,6 +436,7 @@ class Pack:
         jax.block_until_ready(state)
         self._state = state
         self._admitted.clear()
+        self._acting, self._n_trained = {}, 0
         values = np.concatenate(logs, axis=1)
         results: dict[int, dict[str, float]] = {}
         for slot, trial in enumerate(self.slots):
@@ -432,6 +450,15 @@ class Pack:
         """Whether a trial's callbacks are called between batches, by the thread that trains."""
         return any(t.between is not None and t.between.in_batches for t in self.live)
 
+    def _begin_batch(
+        self, step: int, acting: Mapping[int, tuple[SlotTrial, BatchCallbacks]]
+    ) -> None:
+        """Tells callbacks that a batch begins, unless they were told before memory ran out."""
+        for trial, callbacks in acting.values():
+            if not trial.in_batch:
+                callbacks.begin_batch(step)
+                trial.in_batch = True
+
     def _train_by_batch(self, lifted: Arrays, order: np.ndarray) -> tuple[list[Arrays], np.ndarray]:
         """Trains an epoch with a call of the program for each batch, and callbacks in between.
 
@@ -440,28 +467,27 @@ class Pack:
         """
         assert self._state is not None and isinstance(self._data, ResidentArrays)
         first, size = self._metrics, self._data.batch_size
-        found_in = {i: t.between for i, t in enumerate(self.slots) if t is not None and t.between}
-        acting = {slot: driver for slot, driver in found_in.items() if driver.in_batches}
+        acting = dict(self._acting)  # those that no callback has stopped
         others = len(self.live) - len(acting)  # trials that no callback ends within an epoch
         stopped: dict[int, State] = {}
         found = np.zeros((len(self.slots), self._n_logs))
         try:
             for step, start in enumerate(range(0, order.shape[1], size)):
-                for driver in acting.values():
-                    driver.begin_batch(step)
+                self._begin_batch(step, acting)
                 self._flush()
                 part = order[:, start : start + size]
                 (*self._state, self._metrics), logs = self.program.train(
                     self._lists, lifted, self._data, part
                 )
                 values = np.asarray(logs)
+                self._n_trained += 1
                 running = [slot for slot in range(len(self.slots)) if slot not in stopped]
                 found[running] = values[running]
-                for slot, driver in acting.items():
-                    names = self._names[: self._n_logs]
+                for slot, (trial, driver) in acting.items():
+                    names, trial.in_batch = self._names[: self._n_logs], False
                     driver.end_batch(step, dict(zip(names, values[slot].tolist(), strict=True)))
                 self._flush()
-                for slot in [slot for slot, driver in acting.items() if not driver.in_batches]:
+                for slot in [slot for slot, (_, d) in acting.items() if not d.in_batches]:
                     del acting[slot]
                     stopped[slot] = State(*(self.program.row(part, slot) for part in self._lists))
                 if not acting and not others:

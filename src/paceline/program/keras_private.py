@@ -175,8 +175,15 @@ def build_metrics(model: Any, batch: Any) -> bool:
     ``batch`` is as of ``symbolic_build``. Returns False for other models. TensorFlow traces a step
     of ``evaluate`` twice if it creates variables.
     """
+    import keras
+
     if len(getattr(model, "outputs", None) or ()) != 1 or len(batch) < 2:
         return False
+    # The user's own steps may give metrics other labels than those of the batch.
+    for name in ("call", "compute_metrics", "train_step", "test_step"):
+        stock = [getattr(kind, name) for kind in (functional_class(), keras.Sequential)]
+        if getattr(type(model), name) not in stock:
+            return False
     metrics = getattr(model, "_compile_metrics", None)
     if metrics is not None and not metrics.built:
         metrics.build(batch[1], model.outputs[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import ClassVar
 
 import keras
 import numpy as np
@@ -13,6 +14,8 @@ from compat.interception.alone import alone, assert_same
 from compat.interception.functions import X_VAL, Y_VAL, X, Y, network
 from marks import slow_where
 from paceline.compat.interception import Engine, FunctionCall
+from paceline.pack.callbacks.packable import why_not_packed
+from paceline.program.canonical import Unpackable
 
 
 class WarmUp(keras.callbacks.Callback):
@@ -223,6 +226,15 @@ class LogsInto(keras.callbacks.Callback):
         self.sink.append(logs["loss"])
 
 
+class LogsInClass(keras.callbacks.Callback):
+    """Writes to a list that its class has."""
+
+    losses: ClassVar[list[float]] = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.losses.append(logs["loss"])
+
+
 def logs_outside(i):
     found = fitted(i, LogsOutside())
     return *found, [*LOG]
@@ -233,13 +245,20 @@ def logs_into(i):
     return *found, [*LOG]
 
 
+def logs_in_class(i):
+    before = len(LogsInClass.losses)
+    return *fitted(i, LogsInClass()), LogsInClass.losses[before:]
+
+
 @pytest.mark.parametrize(
-    "function", slow_where([logs_outside, logs_into], lambda each: each is logs_outside)
+    "function",
+    slow_where([logs_outside, logs_into, logs_in_class], lambda each: each is logs_outside),
 )
 def test_a_side_effect_that_fits_share_is_detected(function):
     LOG.clear()
     outcomes, notes, _ = together(function)
-    assert "LOG" in notes[0] or "'sink' of LogsInto" in notes[0]
+    named = ("LOG", "'sink' of LogsInto", "LogsInClass change 'losses'")
+    assert any(name in notes[0] for name in named)
     assert notes[0].startswith("functions run one at a time, in order: ")
     LOG.clear()
     for i in range(3):
@@ -253,10 +272,87 @@ class Evaluates(keras.callbacks.Callback):
         self.model.evaluate(X_VAL, Y_VAL, verbose=0)
 
 
+class ReadsMetric(keras.callbacks.Callback):
+    """Needs the state of a metric after a batch."""
+
+    def __init__(self, metric):
+        super().__init__()
+        self.metric, self.seen = metric, []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append(float(self.metric.result()))
+
+
 def test_what_a_pack_does_not_keep_of_a_batch_goes_to_fit():
     outcomes, (note,), _ = together(lambda i: fitted(i, Evaluates(), epochs=1), n=1)
     assert outcomes[0].fits[0].plan == "fit"
     assert "Evaluates has its own on_train_batch_end" in note
+    assert why_not_packed([ReadsMetric(keras.metrics.Mean())], by_batch=True) is not None
+
+
+class Momentum(WarmUp):
+    """Sets a number of the optimizer with which a step is traced."""
+
+    def on_train_begin(self, logs=None):
+        self.momentum = 0.5  # of its own, which changes nothing
+        self.model.optimizer.momentum = 0.3
+
+
+class HiddenMomentum(WarmUp):
+    """Does so in a way that its code does not show."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        super().on_train_batch_begin(batch, logs)
+        setattr(self.model.optimizer, "momentum", 0.3)  # noqa: B010 - as some code has it
+
+
+def with_momentum(i, callback):
+    model = network(i, optimizer=keras.optimizers.SGD(0.1, momentum=0.9))
+    history = model.fit(X, Y, epochs=2, batch_size=16, callbacks=[callback], verbose=0)
+    return history, model
+
+
+def test_a_number_that_a_step_is_traced_with_is_set_in_fit_alone():
+    outcomes, (note,), _ = together(lambda i: with_momentum(i, Momentum(0.1)), n=1)
+    assert "callbacks: Momentum sets 'momentum' while it trains, but the compiled program" in note
+    assert_same(outcomes[0].value, alone(lambda: with_momentum(0, Momentum(0.1)), 0))
+
+
+def test_a_number_that_is_set_unseen_is_an_error():
+    outcomes, _, _ = together(lambda i: with_momentum(i, HiddenMomentum(0.1)), n=1)
+    with pytest.raises(Unpackable, match="a callback set momentum of the optimizer when training"):
+        raise outcomes[0].error
+
+
+class Freezes(keras.callbacks.Callback):
+    """Changes what is trained, which the compiled program cannot."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 1:
+            self.model.layers[0].trainable = False
+
+
+@pytest.mark.slow
+def test_a_layer_that_is_frozen_between_two_batches_is_noted():
+    _, (note,), _ = together(lambda i: fitted(i, Freezes(), epochs=1), n=1)
+    assert note.startswith("a callback changes layer.trainable during training")
+
+
+def test_hooks_that_reach_the_model_by_a_name_are_noted():
+    """Keras on JAX takes what they write before the first batch of an epoch alone."""
+
+    def function(i):
+        model = network(i)
+        model.compile("sgd", "sparse_categorical_crossentropy")
+
+        def set_rate(batch, logs):
+            model.optimizer.learning_rate.assign(0.01 * (batch + 1))
+
+        named = keras.callbacks.LambdaCallback(on_train_batch_begin=set_rate)
+        return model.fit(X, Y, batch_size=16, callbacks=[named], verbose=0), model
+
+    _, (note,), _ = together(function, n=1)
+    assert note.startswith("callbacks: LambdaCallback reaches its model by a name, not as self.")
 
 
 class Refits(keras.callbacks.Callback):

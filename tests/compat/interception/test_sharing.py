@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
+import weakref
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -21,6 +23,7 @@ from paceline.compat.interception import Engine, FunctionCall
 from paceline.compat.interception.claims import paths
 from paceline.compat.interception.hazards import constant_paths, why_one_at_a_time
 from paceline.errors import UsageError
+from paceline.pack.callbacks.changes import written_attributes
 from paceline.pack.callbacks.reachable import reached
 
 N = 3
@@ -374,3 +377,17 @@ def test_an_outcome_is_handled_before_the_next_function_begins():
 def test_the_switch_is_checked():
     with pytest.raises(UsageError, match="concurrent: 'no' is not True, False or None; False runs"):
         Engine(concurrent="no")
+
+
+def test_a_class_that_a_function_defines_goes_with_its_objects():
+    """It may close over a model."""
+
+    class Log(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.lines.append(epoch)
+
+    assert written_attributes(Log) == written_attributes(Log) == ("lines",)
+    there = weakref.ref(Log)
+    del Log
+    gc.collect()
+    assert there() is None

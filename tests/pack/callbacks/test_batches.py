@@ -125,6 +125,40 @@ def test_a_search_comes_out_the_same_again() -> None:
         assert a.history == b.history
 
 
+class Momentum(WarmUp):
+    """Sets a number with which a step is traced."""
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        super().on_train_batch_begin(batch, logs)
+        self.model.optimizer.momentum = 0.2
+
+
+class HiddenMomentum(WarmUp):
+    """Does so in a way that its code does not show."""
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        super().on_train_batch_begin(batch, logs)
+        setattr(self.model.optimizer, "momentum", 0.2)  # noqa: B010 - as some code has it
+
+
+def with_momentum(hp: Any) -> keras.Model:
+    model = toys.dense(hp)
+    rate = hp.get("lr")
+    model.compile(keras.optimizers.SGD(rate, momentum=0.9), "sparse_categorical_crossentropy")
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Momentum, HiddenMomentum])
+def test_a_number_that_a_step_is_traced_with_is_set_in_fit_alone(kind: Any) -> None:
+    tuner = paceline.Tuner(with_momentum, "loss", study="s", seed=2, on_note=lambda text: None)
+    tuner.search(X, Y, n_trials=1, callbacks=kind(), epochs=2, batch_size=16, shuffle=False)
+    trial, call = tuner.trial(0), {"epochs": 2, "batch_size": 16, "shuffle": False}
+    assert trial.plan == "fit"
+    history = alone(trial, with_momentum, X, Y, callbacks=[kind()], **call)
+    np.testing.assert_allclose(trial.history["loss"], history["loss"], rtol=2e-4)
+
+
 def test_data_in_chunks_or_batches_train_in_fit() -> None:
     class Batches(keras.utils.PyDataset):
         def __len__(self) -> int:

@@ -13,12 +13,14 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 
 from as_optuna import optuna_study
 from marks import slow_where
-from paceline.search_space import Parameter
+from paceline.search_space import Parameter, Space
+from paceline.study.samplers.samplers import resolve_sampler
 from paceline.study.samplers.structure_order import (
     TIMED_WAVE,
     TPE_BEGINS,
     WAVE,
     StructuralParameters,
+    StructureOrder,
 )
 from paceline.study.samplers.values import random_chooser
 from paceline.study.study import Study
@@ -303,6 +305,21 @@ def test_where_trials_train_long_a_timed_wave_ends_with_its_first() -> None:
     assert {program(hparams) for hparams in go_on(study, 2)} == {program(second[0])}
 
 
+def test_a_timed_wave_ends_with_its_first_if_that_has_no_program() -> None:
+    study = timed()
+    go_on(study, 2 * TIMED_WAVE + 2)  # leads the third wave, which has room for two more
+    assert study.proposer.keeps_structure
+    study = timed(name="failing")
+    go_on(study, 2 * TIMED_WAVE)
+    found = study.asker.propose(deep)
+    assert found is not None
+    proposal, hp, _ = found
+    study.persist({})
+    study.updates.finish(study.accept(proposal, hp), "failed", attrs={"error": "negative size"})
+    assert not study.proposer.keeps_structure
+    assert study.proposer.structure_order.fixed() == {}
+
+
 def test_a_timed_search_without_structures_asks_freely() -> None:
     def numbers(hp: Any, proposal: Any = None) -> dict[str, Any]:
         hp.Float("lr", 1e-4, 1e-1, sampling="log")
@@ -313,6 +330,25 @@ def test_a_timed_search_without_structures_asks_freely() -> None:
     assert not study.proposer.keeps_structure
 
 
+def test_a_timed_wave_fixes_nothing_where_it_would_fix_every_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def finite(hp: Any, proposal: Any = None) -> dict[str, Any]:
+        hp.Choice("units", [16, 32, 64, 128])
+        hp.Int("second", 1, 30)
+        return dict(hp.hparams)
+
+    study, asked = timed(), list[Any]()
+    ask = study.proposer.ask
+    monkeypatch.setattr(study.proposer, "ask", lambda *args: asked.append(args) or ask(*args))
+    found = [go_on(study, 1, finite)[0]]
+    for _ in range(7):
+        promised = study.proposer.keeps_structure
+        found += go_on(study, 1, finite)
+        assert not promised or program(found[-1]) == program(found[-2])
+    assert len(asked) < 12  # few proposals repeat a configuration
+
+
 def test_a_timed_search_that_goes_on_keeps_its_wave() -> None:
     whole = go_on(timed(name="whole"), 2 * TIMED_WAVE)
     study = timed(name="parts")
@@ -321,6 +357,40 @@ def test_a_timed_search_that_goes_on_keeps_its_wave() -> None:
     assert state["structure_order"]["leader"] == TIMED_WAVE
     assert state["structure_order"]["asked"] == 1
     assert go_on(study, TIMED_WAVE - 1) == whole[TIMED_WAVE + 1 :]
+
+
+def test_a_resumed_search_knows_the_programs_of_trials_that_failed_at_once() -> None:
+    """They are stored without a program, and had shown which values do not decide it."""
+    values = [{"units": 16, "kind": kind, "lr": lr} for kind, lr in (("a", 0.1), ("b", 0.2))]
+    parameters = [
+        Parameter("lr", "lr", FloatDistribution(0.0, 1.0), 0.0),
+        Parameter("units", "units", CategoricalDistribution((16, 32)), 16),
+        Parameter("kind", "kind", CategoricalDistribution(("a", "b")), "a"),
+    ]
+    space = Space({parameter.storage_name: parameter for parameter in parameters})
+
+    def order(past: Any, resumed: Any = None) -> StructureOrder:
+        made = StructureOrder(resolve_sampler("tpe", 0), 0, space, past, resumed)
+        made.by_time = True
+        made.expect(8, None)
+        return made
+
+    whole, past = order([]), []
+    for number, each in enumerate([*values, values[0] | {"lr": 0.3}]):
+        whole.begin_trial(number, each, None, given=number < 2)
+        whole.learn_program(number, "p")
+        distributions = {name: space.parameters[name].distribution for name in each}
+        trial = {"params": each, "distributions": distributions}
+        state = [optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.FAIL][number % 2]
+        if number == 2:
+            state = optuna.trial.TrialState.RUNNING
+        else:
+            whole.end_trial(number, state)
+        attrs = {"program_id": "p"} if number == 0 else {}
+        value = 1.0 if number == 0 else None
+        past.append(optuna.trial.create_trial(state=state, value=value, user_attrs=attrs, **trial))
+        past[-1].number = number
+    assert whole.fixed() == order(past, whole.state()).fixed() == {"units": 16}
 
 
 # Others

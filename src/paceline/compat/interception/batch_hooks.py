@@ -8,7 +8,12 @@ from typing import Any
 import keras
 
 from paceline.compat.interception.function_thread import FunctionThread
-from paceline.pack.callbacks.slot_model import Slot, SlotModel
+from paceline.pack.callbacks.slot_model import (
+    Slot,
+    SlotModel,
+    check_attributes,
+    plain_attributes,
+)
 
 
 class BatchHooks:
@@ -25,6 +30,8 @@ class BatchHooks:
         self._callbacks: Any = None  # a CallbackList
         self._call: Callable[[], None] | None = None  # that the function's thread is to make
         self._error: BaseException | None = None  # what a callback has raised in this epoch
+        # As the pack was compiled with them; None once ``fit`` would have traced its step.
+        self._built_with: dict[tuple[str, str], Any] | None = None
 
     # -- in the engine's thread --------------------------------------------------------------------
 
@@ -62,6 +69,12 @@ class BatchHooks:
         self._callbacks, self._model = callbacks, SlotModel(model, borrowed=True)
         self._model.trains = True
         self._model.attach(self._slot)
+        self._built_with = plain_attributes(model)
+
+    @property
+    def froze(self) -> bool:
+        """Whether a callback has changed ``layer.trainable`` while the model trains."""
+        return self._model is not None and self._model.froze
 
     def serve(self) -> bool:
         """Makes the call that the pack has asked for; False if it has asked for none."""
@@ -73,8 +86,11 @@ class BatchHooks:
             with self._model.in_place():
                 call()
                 self._model.flush()
+            if self._built_with is not None:
+                check_attributes(self._built_with, self._model.model)
         except BaseException as error:  # the pack is in the middle of an epoch
             self._error = error
+        self._built_with = None
         self._model.forget()
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
 import weakref
@@ -68,9 +69,10 @@ class ObjectClaims:
     def _parts(self, model: Any, callbacks: list[Any]) -> list[tuple[Any, str]]:
         """The objects that a fit changes, and what they are."""
         found = [(each, f"one {type(each).__name__}") for each in callbacks]
-        for callback in callbacks:  # a list, say, that all of them are given and write to
+        # A list, say, that all of them are given and write to, or that stands in their class.
+        for callback in callbacks:
             for name in written_attributes(type(callback)):
-                value = vars(callback).get(name)
+                value = inspect.getattr_static(callback, name, None)
                 if isinstance(value, (*CONTAINERS, np.ndarray)):
                     found.append((value, f"{name!r} of {type(callback).__name__}"))
         found.append((model, "one model"))

@@ -21,7 +21,7 @@ from paceline.data.adapters import family, is_data_set, is_read_once
 from paceline.data.arrays import ArrayData, NotArrays, prepare, split
 from paceline.errors import DataError
 from paceline.executor.base import SearchData
-from paceline.pack.callbacks.packable import acts_by_batch, why_not_packed
+from paceline.pack.callbacks.packable import acts_by_batch, why_not_packed, why_not_traced
 from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
 
@@ -108,7 +108,7 @@ def read(
     if getattr(model, "steps_per_execution", 1) != 1:
         raise Unpackable("steps_per_execution is above 1")
     _check_plain(given)
-    callbacks = _callbacks(given["callbacks"])
+    callbacks = _callbacks(given["callbacks"], model)
     passes = _passes(given, looks=looks_first(model))
     size = int(given["batch_size"] or _BATCH_SIZE)
     try:
@@ -178,7 +178,7 @@ def _check_plain(given: Mapping[str, Any]) -> None:
             raise Unpackable(f"keras.config.set_{name} limits it")
 
 
-def _callbacks(given: Any) -> list[Any]:
+def _callbacks(given: Any, model: Any) -> list[Any]:
     if given is None:
         return []
     if isinstance(given, keras.callbacks.CallbackList):
@@ -191,7 +191,7 @@ def _callbacks(given: Any) -> list[Any]:
             raise Unpackable("its callback BackupAndRestore decides where training begins")
     # In other sessions each batch would have to wait for messages of another process.
     why = why_not_packed(callbacks, by_batch=keras.backend.backend() == "jax")
-    if why is not None:
+    if why := why or why_not_traced(callbacks, model, before=True):
         raise Unpackable(why)
     return callbacks
 

@@ -18,6 +18,7 @@ from paceline.pack.callbacks.changes import (
     CONTAINERS,
     changed,
     changed_arguments,
+    changed_by_objects,
     rebound,
     source,
     trackers,
@@ -68,6 +69,10 @@ def why_one_at_a_time(found: ReachableObjects) -> str | None:
         what = next(rebound(user), None) or next(changed(user), None)
         if what is not None:
             return f"{user.name} changes {what}, which is made outside of it"
+    for cls in found.classes:
+        what = changed_by_objects(cls)
+        if what is not None:
+            return f"objects of {cls.__name__} change {what!r}, which their class holds"
     for user in found.functions:
         path = next(written(user), None)
         if path is not None:

@@ -23,6 +23,8 @@ from paceline.compat.interception.model_variables import ModelVariables
 from paceline.errors import DataError
 from paceline.executor.base import EpochReport
 from paceline.executor.wide_integers import checked
+from paceline.pack.callbacks.packable import names_model
+from paceline.pack.callbacks.slot_model import FROZE, check_attributes, plain_attributes
 from paceline.program.canonical import Unpackable
 
 if TYPE_CHECKING:
@@ -36,13 +38,10 @@ class FitHandler:
         self._thread, self._scheduler, self._noun = thread, scheduler, noun
         # Sends fits to the session's own process; None until the first one, and on JAX.
         self._sender: FitSender | None = None
-        self._in_batch = False  # whether a callback runs between two batches of a pack
 
     def fit(self, model: Any, original: Fit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns what ``model.fit(*args, **kwargs)`` would return."""
         self._thread.check()
-        if self._in_batch:  # the pack is in the middle of its epoch, and waits
-            return original(model, *args, **kwargs)
         x, held = args[0] if args else kwargs.get("x"), callbacks_of(args, kwargs)
         self._before(model, held, x)
         arguments = None
@@ -70,9 +69,18 @@ class FitHandler:
                 f"verbose: fits of several {self._noun}s train at once, so their progress bars are "
                 "not drawn"
             )
+        for callback in arguments.callbacks:
+            if names_model(callback, model):
+                self._scheduler.say(
+                    f"callbacks: {type(callback).__name__} reaches its model by a name, not as "
+                    "self.model. In a pack it reads and writes the variables before and after each "
+                    "batch. Keras' own fit on JAX updates them for self.model only, so results may "
+                    "differ"
+                )
         try:
             return self._packed(model, arguments, packed_fit)
-        except Unpackable as error:  # the process that trained it has died too often
+        # The process that trained it has died too often, or a callback did what fit alone can.
+        except Unpackable as error:
             if arguments.callbacks:
                 raise
             return self._alone(model, original, args, kwargs, str(error))
@@ -140,6 +148,7 @@ class FitHandler:
 
     def _packed(self, model: Any, arguments: FitArguments, packed_fit: PackedFit) -> Any:
         variables = ModelVariables(model)
+        built_with = plain_attributes(model)
         logs: dict[str, float] = {}
         try:
             callbacks = keras.callbacks.CallbackList(
@@ -156,6 +165,8 @@ class FitHandler:
             callbacks.on_train_begin()
             for epoch in range(arguments.initial_epoch, arguments.epochs):
                 callbacks.on_epoch_begin(epoch)
+                if epoch == arguments.initial_epoch:  # fit traces its step after this
+                    check_attributes(built_with, model)
                 if self._sender is None:
                     packed_fit.order = arguments.next_order(np.random)
                 elif epoch > arguments.initial_epoch:  # the first order was sent with the fit
@@ -175,6 +186,8 @@ class FitHandler:
                     variables.take(report.state())
                 if packed_fit.hooks is not None:
                     packed_fit.hooks.check()
+                    if packed_fit.hooks.froze:
+                        self._scheduler.say(FROZE)
                 logs = dict(report.logs)
                 _validated(callbacks, logs)
                 callbacks.on_epoch_end(epoch, logs)
@@ -193,7 +206,8 @@ class FitHandler:
         packed_fit.report = None
         self._thread.waits_for_epoch = True
         self._thread.wait()
-        while self._serves(packed_fit):
+        # A fit that a callback calls meanwhile is Keras' own; see ``fit_patch``.
+        while packed_fit.hooks is not None and packed_fit.hooks.serve():
             self._thread.wait()
         if packed_fit.died:
             return None
@@ -201,14 +215,6 @@ class FitHandler:
             raise packed_fit.error
         assert packed_fit.report is not None
         return packed_fit.report
-
-    def _serves(self, packed_fit: PackedFit) -> bool:
-        """Calls callbacks between two batches if the pack waits for that; False if it does not."""
-        self._in_batch = packed_fit.hooks is not None
-        try:
-            return packed_fit.hooks is not None and packed_fit.hooks.serve()
-        finally:
-            self._in_batch = False
 
     def _leave(self, packed_fit: PackedFit) -> None:
         """Ends the fit: frees its slot, or its place in the executor's queue."""

@@ -32,7 +32,7 @@ from paceline.executor.sharing.width_families import WidthFamilies
 from paceline.executor.state.facts import ProgramFacts, SharingFacts
 from paceline.pack.callbacks.driver import CallbackDriver
 from paceline.pack.callbacks.model_variables import why_not_beside
-from paceline.pack.callbacks.packable import why_not_packed
+from paceline.pack.callbacks.packable import why_not_packed, why_not_traced
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan, Workload
 from paceline.program import trace
@@ -241,6 +241,8 @@ class TrialGrouper(Generic[G]):
             made = job.make_callbacks()[0]
             away, resident = self.kind.away, self.chunk_bytes is None
             why = why_not_packed(made, by_batch=self.data.by_batch and resident and not away)
+            # ``CallbackDriver`` looks at what hooks before an epoch have set.
+            why = why or why_not_traced(made, job.model, before=False)
             if why := why or why_not_beside(made, job.model, away=away):
                 raise Unpackable(why)
         if job.batch_callbacks is not None and self.chunk_bytes is not None:

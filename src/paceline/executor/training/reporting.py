@@ -28,6 +28,7 @@ from paceline.executor.sharing.grouping import LocalGroup
 from paceline.executor.state.paused import PausedStates
 from paceline.executor.training.memory import DeviceData
 from paceline.pack.callbacks.driver import CallbackDriver, abandon
+from paceline.pack.callbacks.slot_model import FROZE
 from paceline.pack.pack import EpochTimes, Pack, SlotTrial
 from paceline.pack.plan import CompiledPlan
 from paceline.records import PackCreated, SlotStay, StepCompiled
@@ -98,10 +99,7 @@ class EpochReporter:
                     if trial.driver.stopped:
                         trial.epochs = trial.epoch
                     if trial.driver.froze:
-                        self._notes.tell_once(
-                            "a callback changes layer.trainable during training. As in "
-                            "TensorFlow, this has no effect until the model is compiled again"
-                        )
+                        self._notes.tell_once(FROZE)
                     if trial.epoch >= trial.epochs:
                         trial.driver.end()
                 except Exception as error:  # a callback is the user's code

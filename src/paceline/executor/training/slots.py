@@ -21,6 +21,7 @@ from paceline.executor.training.planner import Planner
 from paceline.pack.callbacks.driver import abandon
 from paceline.pack.pack import Pack, SlotTrial
 from paceline.pack.plan.base import has_loops, step_flops
+from paceline.program.canonical import Unpackable
 
 if TYPE_CHECKING:
     from paceline.executor.remote.machines import Machines
@@ -137,9 +138,9 @@ class SlotAllocator:
     def recover(self, group: LocalGroup, pack: Pack, error: BaseException, failed: Failed) -> bool:
         """Handles the error of a pack's epoch; returns whether the group must do with less memory.
 
-        Where memory ran out, the pack's trials wait for a slot again. Other errors fail them.
-        Raises the error itself where it concerns all trials: an error of the data, or an
-        interruption.
+        Where memory ran out, the pack's trials wait for a slot again; those whose callbacks have
+        seen batches of that epoch fail with Unpackable. Other errors fail all trials. Raises the
+        error itself where it concerns all trials: an error of the data, or an interruption.
         """
         if not isinstance(error, Exception) or isinstance(error, DataError):
             raise error
@@ -150,6 +151,11 @@ class SlotAllocator:
             group.queue.extendleft(reversed(saved))
         else:
             lost += saved
+        if again and pack.is_within_epoch:
+            error = Unpackable(
+                "memory ran out within an epoch whose callbacks act between batches, so it cannot "
+                f"be trained again: {error}"
+            )
         for trial in lost:
             abandon(trial.driver)
             failed(trial.number, error)

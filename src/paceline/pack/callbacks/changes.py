@@ -14,6 +14,7 @@ import linecache
 import os
 import re
 import types
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -94,9 +95,14 @@ def changed(user: UserFunction) -> Iterator[str]:
             yield f"{base!r}, a default value"
 
 
-@functools.lru_cache(maxsize=64)
+#: What ``written_attributes`` has found. A class that a function defines may hold its model.
+_written: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
+
+
 def written_attributes(cls: type) -> tuple[str, ...]:
     """The attributes of objects of a class of which the user's methods change a part."""
+    if cls in _written:
+        return _written[cls]
     methods = [
         UserFunction(method, shared_self=True)
         for one in cls.__mro__
@@ -105,7 +111,21 @@ def written_attributes(cls: type) -> tuple[str, ...]:
         if isinstance(method, types.FunctionType)
     ]
     found = [what.strip("'").split(".") for method in methods for what in changed(method)]
-    return tuple(dict.fromkeys(parts[1] for parts in found if len(parts) > 1))
+    _written[cls] = tuple(dict.fromkeys(parts[1] for parts in found if len(parts) > 1))
+    return _written[cls]
+
+
+def changed_by_objects(cls: type) -> str | None:
+    """The container in a class that its methods change a part of, and none of them replaces."""
+    found = written_attributes(cls)
+    names = [name for name in found if isinstance(vars(cls).get(name), CONTAINERS)]
+    if not names:
+        return None
+    own = [method for method in vars(cls).values() if isinstance(method, types.FunctionType)]
+    codes = [code for method in own for code in UserFunction(method, shared_self=True).codes()]
+    steps = [step for code in codes for step in dis.get_instructions(code)]
+    replaced = {step.argval for step in steps if step.opname == "STORE_ATTR"}
+    return next((name for name in names if name not in replaced), None)
 
 
 def changed_arguments(user: UserFunction) -> Iterator[str]:

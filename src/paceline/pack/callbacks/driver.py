@@ -82,6 +82,7 @@ class CallbackDriver:
         self._logs: dict[str, float] = {}  # of the last epoch, without what callbacks added
         self._seconds = 0.0
         self.begun = self._ended = False  # ``begun``: whether ``on_train_begin`` was called
+        # As the model was built; None once ``fit`` would have traced its step.
         self._built_with: dict[tuple[str, str], Any] | None = None
 
     @property
@@ -126,8 +127,8 @@ class CallbackDriver:
                     "batch, but a pack can only train whole epochs. Set it in on_epoch_end, or "
                     "use executor='fit'"
                 )
-            if self._built_with is not None:  # fit traces a step after this
-                check_attributes(self._built_with, self._model.model)
+            self._check_built()
+            if not self._by_batch:
                 self._built_with = None
         self._model.trains = True
         self._model.forget()
@@ -156,9 +157,16 @@ class CallbackDriver:
             with self._calling():
                 call()
                 self._model.flush()
+            self._check_built()
         except Exception as error:  # a callback is the user's code
             self._error = error
+        self._built_with = None
         self._model.forget()
+
+    def _check_built(self) -> None:
+        """Raises Unpackable as ``check_attributes`` does; ``fit`` traces its step after this."""
+        if self._built_with is not None and self._model is not None:
+            check_attributes(self._built_with, self._model.model)
 
     def end_epoch(self, logs: Mapping[str, float]) -> dict[str, float]:
         """Calls the validation's hooks and ``on_epoch_end``; returns the logs that callbacks leave.

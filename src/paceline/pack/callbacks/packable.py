@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Iterable
+import types
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
 import keras
 
 from paceline.errors import MissingExtraError
-from paceline.pack.callbacks.reachable import reached
+from paceline.pack.callbacks.reachable import ReachableObjects, reached
+from paceline.pack.callbacks.slot_model import attribute_names
 from paceline.program import keras_private
 
 #: Hooks around a training batch: a pack may train its epochs batch by batch to call them.
 _BATCH = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 #: Attributes of models that show a callback's batch more than a pack keeps of it.
 _OF_BATCH = frozenset(
-    "metrics metrics_variables metrics_names get_metrics_result reset_metrics fit evaluate predict "
-    "train_on_batch test_on_batch predict_on_batch".split()
+    "metrics metrics_variables metrics_names get_metrics_result result reset_metrics fit evaluate "
+    "predict train_on_batch test_on_batch predict_on_batch".split()
 )
 #: Further hooks that ``fit`` calls within an epoch, which a pack trains in one piece.
 _WITHIN = (
@@ -52,9 +54,36 @@ def why_not_packed(callbacks: Iterable[Any], *, by_batch: bool = False) -> str |
     return None
 
 
+def why_not_traced(callbacks: Iterable[Any], model: Any, *, before: bool) -> str | None:
+    """Why a step that is traced before training is not that of ``fit``; None: it may be.
+
+    ``fit`` traces its step after the hooks before an epoch and before a batch were called first.
+    So the code of hooks around batches must set no attribute of the compiled model or its parts.
+    ``before``: nor that of hooks before an epoch.
+    """
+    hooks = (*_BEFORE, *_BATCH) if before else _BATCH
+    for callback in callbacks:
+        stored = {name for name, is_own in _stored(callback, hooks, model) if not is_own}
+        held = min(stored & attribute_names(model), default=None) if stored else None
+        if held is not None:
+            return (
+                f"callbacks: {type(callback).__name__} sets {held!r} while it trains, but the "
+                "compiled program of a pack keeps the earlier value"
+            )
+    return None
+
+
 def acts_by_batch(callback: Any) -> bool:
     """Whether a callback has hooks around training batches of its own."""
     return any(_own(callback, hook) for hook in _BATCH)
+
+
+def names_model(callback: Any, model: Any) -> bool:
+    """Whether hooks around training batches reach the model by a name, not as ``self.model``."""
+    if not acts_by_batch(callback):
+        return False
+    used = _reached(callback, _BATCH).keras.values()
+    return any(each is model or each is model.optimizer for each in used)
 
 
 def check_packages(callbacks: Iterable[Any]) -> None:
@@ -103,15 +132,33 @@ def _needs_fit(callback: Any) -> bool:
     keras_s = type(callback).__module__.startswith(keras_private.OWN)
     if keras_s and type(callback) is not keras.callbacks.LambdaCallback:
         return True
-    roots = {hook: part for hook in _BATCH if (part := vars(callback).get(hook)) is not None}
-    used = reached({"callback": callback, **roots}, _BATCH).attributes
-    return not _OF_BATCH.isdisjoint(used)
+    return not _OF_BATCH.isdisjoint(_reached(callback, _BATCH).attributes)
+
+
+def _reached(callback: Any, hooks: Iterable[str], model: Any = None) -> ReachableObjects:
+    """What the user's code in a callback's hooks reaches; ``model`` as of ``_stored``."""
+    roots = {hook: part for hook in hooks if (part := vars(callback).get(hook)) is not None}
+    return reached({"callback": callback, "model": model, **roots}, hooks)
 
 
 def _stops_before(callback: Any) -> bool:
     """Whether the user's code in a callback stops training before an epoch, as its names show."""
-    roots = {hook: part for hook in _BEFORE if (part := vars(callback).get(hook)) is not None}
-    functions = reached({"callback": callback, **roots}, _BEFORE).functions
-    codes = (code for function in functions for code in function.codes())
-    steps = (step for code in codes for step in dis.get_instructions(code))
-    return any(step.opname == "STORE_ATTR" and step.argval == "stop_training" for step in steps)
+    return any(name == "stop_training" for name, _ in _stored(callback, _BEFORE))
+
+
+def _stored(callback: Any, hooks: Iterable[str], model: Any = None) -> Iterator[tuple[str, bool]]:
+    """Yields the attributes that the user's code in hooks sets, and whether of the callback itself.
+
+    ``model`` is the callback's, of whose methods the hooks may call some.
+    """
+    own = [part for cls in type(callback).__mro__ for part in vars(cls).values()]
+    methods = {part for part in own if isinstance(part, types.FunctionType)}
+    for user in _reached(callback, hooks, model).functions:
+        for code in user.codes():
+            loaded: Any = None  # the name of what was loaded last
+            for step in dis.get_instructions(code):
+                if step.opname == "STORE_ATTR":
+                    yield step.argval, loaded == "self" and user.function in methods
+                # From Python 3.13 on, one step may load two names.
+                names = step.argval if step.opname.startswith("LOAD_FAST") else None
+                loaded = names[-1] if isinstance(names, tuple) else names

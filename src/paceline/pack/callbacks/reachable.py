@@ -91,6 +91,7 @@ class ReachableObjects:
     # Label -> function that reads the present value: globals, closures, defaults, and objects that
     # were given.
     names: dict[str, Callable[[], Any]] = field(default_factory=dict)
+    classes: list[type] = field(default_factory=list)  # the user's
     # Objects of the user's classes, by label.
     instances: dict[str, Any] = field(default_factory=dict)
     # Keras' layers, models, variables, optimizers and callbacks, by label.
@@ -163,6 +164,7 @@ class _ObjectWalk:
             self._object(label, value, depth)
 
     def _class(self, cls: type, depth: int) -> None:
+        self.found.classes.append(cls)
         for name, part in vars(cls).items():
             self._wait({f"{cls.__name__}.{name}": part}, depth + 1)
             if not _is_code(part) and not name.startswith("__"):

@@ -22,6 +22,11 @@ from paceline.program.canonical import Unpackable
 from paceline.program.initial_weights import TrainableFlags, shared_variables
 from paceline.program.trace import variables_of
 
+#: What users are told of a model that ``froze``.
+FROZE = (
+    "a callback changes layer.trainable during training. As in TensorFlow, this has no effect "
+    "until the model is compiled again"
+)
 #: Attributes that Keras itself sets while a model trains.
 _OF_KERAS = frozenset({"built", "stop_training"})
 _METRICS = 3  # the number of the metrics' list in ``State.lists``
@@ -47,7 +52,7 @@ class SlotModel:
     """
 
     def __init__(self, model: Any, *, borrowed: bool = False) -> None:
-        self.model = model
+        self.model, self._borrowed = model, borrowed
         self._optimizer = model.optimizer
         self._lists = variables_of(model)
         self._flags = self._trained()
@@ -124,9 +129,10 @@ class SlotModel:
         Raises RuntimeError where the variable is a metric's, or the trial has left its slot.
         """
         if cell.part == _METRICS:
+            other = "" if self._borrowed else ", or use executor='fit'"
             raise RuntimeError(
                 "a pack does not keep the variables of metrics after an epoch. Read their results "
-                "from logs, or use executor='fit'"
+                f"from logs{other}"
             )
         if self._slot is None:
             raise RuntimeError(
@@ -154,18 +160,30 @@ def plain_attributes(model: Any) -> dict[tuple[str, str], Any]:
 
     Name of the part and of the attribute -> value.
     """
+    return {
+        (part, name): value
+        for part, name, value in _attributes(model)
+        if isinstance(value, (bool, int, float, str))
+    }
+
+
+def attribute_names(model: Any) -> frozenset[str]:
+    """Names of the public attributes of a compiled model and its parts."""
+    return frozenset(name for _, name, _ in _attributes(model))
+
+
+def _attributes(model: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yields name of the part, name and value of each public attribute of a compiled model."""
     parts = {
         type(layer).__name__ + f" {layer.name!r}": layer
         for layer in keras_private.all_layers(model)
     }
     optimizer = model.optimizer
     parts["the optimizer"] = getattr(optimizer, "inner_optimizer", optimizer)
-    return {
-        (part, name): value
-        for part, owner in parts.items()
-        for name, value in vars(owner).items()
-        if isinstance(value, (bool, int, float, str)) and name[0] != "_" and name not in _OF_KERAS
-    }
+    for part, owner in parts.items():
+        for name, value in vars(owner).items():
+            if name[0] != "_" and name not in _OF_KERAS:
+                yield part, name, value
 
 
 def check_attributes(before: dict[tuple[str, str], Any], model: Any) -> None:

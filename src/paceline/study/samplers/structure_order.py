@@ -70,14 +70,18 @@ class StructureOrder:
         self._under_way: set[int] = set()
         self._rejected = False  # whether the last trial was rejected before it trained
         used: list[int] = []
+        # A trial that failed before its first epoch, or moved to fit, is stored without a program.
+        stopped = (resumed or {}).get("programs", {})
+        known = {number: program for program, numbers in stopped.items() for number in numbers}
         for trial in past:
             attrs = trial.user_attrs
             self._values[trial.number] = trial.params
             if trial.state in (OptunaState.COMPLETE, OptunaState.PRUNED):
                 self._n_ended += 1
             # Trials that other programs have stored may have attributes of any type.
-            if isinstance(attrs.get("program_id"), str):
-                self.learn_program(trial.number, attrs["program_id"])
+            program = known.get(trial.number, attrs.get("program_id"))
+            if isinstance(program, str):
+                self.learn_program(trial.number, program)
             over = trial.state.is_finished() and attrs.get("error") != INTERRUPTED
             if isinstance(attrs.get("draw"), int) and (
                 over or (resumed and not trial.state.is_finished())
@@ -153,7 +157,9 @@ class StructureOrder:
         assert self._leader is not None
         values = self._values[self._leader]
         if self.by_time:
-            return self._structure.suspects(values, self._programs.get(self._leader))
+            found = self._structure.suspects(values, self._programs.get(self._leader))
+            # With all values fixed, the next trial would repeat the leader.
+            return found if len(found) < len(values) else {}
         return self._structure.of(values)
 
     @property
@@ -167,6 +173,10 @@ class StructureOrder:
 
     def state(self) -> dict[str, Any]:
         """What cannot be told from the trials, as JSON values."""
+        programs: dict[str, list[int]] = {}
+        for number in self._numbers:
+            if number in self._programs:
+                programs.setdefault(self._programs[number], []).append(number)
         return {
             "numbers": list(self._numbers),  # a copy, written while the search continues
             "leader": self._leader,
@@ -174,6 +184,7 @@ class StructureOrder:
             "under_way": sorted(self._under_way),
             "draws": [] if self.draws is None else sorted(self.draws.used),
             "rejected": self._rejected,
+            "programs": programs,
         }
 
     # Learning
@@ -237,8 +248,10 @@ class StructureOrder:
         return self.by_time and self._n_ended < TPE_BEGINS
 
     def _in_wave(self) -> bool:
-        goes_on = self._is_early or bool(self._under_way)
-        return self._leader is not None and goes_on and self._n_asked < self.wave
+        if self._leader is None or self._n_asked >= self.wave:
+            return False
+        # A leader whose build or trace failed, or that trains in fit, has no program to share.
+        return self._leader in self._programs if self._is_early else bool(self._under_way)
 
     def _rest_of_family(self) -> list[int]:
         """Return the draws like the last trial, as long as they fill the slots."""

@@ -245,6 +245,7 @@ class StructureOrderFacts(Struct):
     under_way: Numbers
     draws: Numbers
     rejected: bool = False
+    programs: dict[str, Numbers] = {}
 
 
 class StudyCheckpoint(Struct):

@@ -31,10 +31,15 @@ _calls = itertools.count()
 
 
 def register(trackers: Mapping[str, Tracker]) -> list[tuple[str, int]]:
-    """Registers the trackers of a search; returns the name and the number of each."""
-    first = len(_trackers)
-    _trackers.extend(trackers.values())
-    return [(name, first + i) for i, name in enumerate(trackers)]
+    """Registers the trackers of a search; returns the name and the number of each.
+
+    A tracker that an earlier search had keeps its number, and so its thread.
+    """
+    for tracker in trackers.values():
+        if not any(each is tracker for each in _trackers):
+            _trackers.append(tracker)
+    numbers = {id(tracker): number for number, tracker in enumerate(_trackers)}
+    return [(name, numbers[id(tracker)]) for name, tracker in trackers.items()]
 
 
 def track(tracker: int, method: str, arguments: tuple[Any, ...]) -> int:
@@ -72,14 +77,14 @@ class SessionTracker:
     """A tracker of the session, as a search in the session's process calls it."""
 
     def __init__(self, name: str, number: int, ask: Callable[..., Any]) -> None:
-        self.name_of_session, self._number, self._ask = name, number, ask
+        self.name_of_session, self.number_of_session, self._ask = name, number, ask
         self.where: Any = None
         self.begin = partial(self._call, "begin")
         self.log_trial = partial(self._call, "log_trial")
         self.end = partial(self._call, "end")
 
     def _call(self, method: str, *arguments: Any) -> Any:
-        call = self._ask("track", self._number, method, arguments)
+        call = self._ask("track", self.number_of_session, method, arguments)
         while (outcome := self._ask("tracked", call)) is None:
             time.sleep(_LOOK)
         value, failed, self.where = outcome

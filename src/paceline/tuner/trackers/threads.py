@@ -17,8 +17,8 @@ from paceline.study.trials.trial import Trial
 from paceline.tuner.trackers.base import TrackedStudy, Tracker
 
 _ENDED = ("complete", "pruned", "failed")
-#: Tracker and study -> the thread of a search that has ended, and may still log its last trials.
-_LATE: dict[tuple[str, str], _TrackerThread] = {}
+#: The threads of searches that have ended, which may still log their last trials.
+_late: list[_TrackerThread] = []
 
 
 @dataclass(eq=False, repr=False)
@@ -45,7 +45,7 @@ class TrackerThreads:
         alone = not self.study.peers.shared
         before = [t for t in self.study.trials if t.state in _ENDED] if alone else []
         for name, tracker in self.trackers.items():
-            earlier = _LATE.pop((name, tracked.identity), None)
+            earlier = [late for late in _late if late.precedes(name, tracker, tracked)]
             thread = _TrackerThread(name, tracker, tracked, deepcopy(before), earlier)
             self._threads.append(thread)
 
@@ -76,11 +76,11 @@ class TrackerThreads:
         path = None if best is None else model(best)
         for thread in self._threads:
             thread.finish(deepcopy(best), path)
-            _LATE[thread.key] = thread
+        _late.extend(self._threads)
         for thread in self._threads:
             ended = self._wait_for(thread, self.HURRY if hurried else math.inf)
             if ended:
-                _LATE.pop(thread.key, None)
+                _late.remove(thread)
             if ended and not thread.failed and thread.where:
                 self.note(f"{thread.name}: {thread.where}")
         self._tell_errors()
@@ -112,8 +112,8 @@ class TrackerThreads:
 class _TrackerThread:
     """One tracker, its queue, and the thread that calls it.
 
-    ``earlier`` is the thread of an earlier search on the study, which ends first: what it logs is
-    not to be logged again.
+    ``earlier`` are threads of earlier searches that end first. Those of the study must, so that
+    nothing is logged again; those of the tracker, because it knows one study at a time.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class _TrackerThread:
         tracker: Tracker,
         study: TrackedStudy,
         before: list[Trial],
-        earlier: _TrackerThread | None,
+        earlier: list[_TrackerThread],
     ) -> None:
         self.name, self._tracker, self._tracked = name, tracker, study
         self._before, self._earlier = before, earlier
@@ -138,10 +138,12 @@ class _TrackerThread:
         )
         self._thread.start()
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """The tracker and the study."""
-        return self.name, self._tracked.identity
+    def precedes(self, name: str, tracker: Tracker, study: TrackedStudy) -> bool:
+        """Whether a tracker of a search that begins has to wait for this thread."""
+        # In a session's own process each search has another object for a tracker.
+        numbers = [getattr(e, "number_of_session", None) for e in (tracker, self._tracker)]
+        same = self._tracker is tracker or (numbers[0] is not None and numbers[0] == numbers[1])
+        return same or (self.name, self._tracked.identity) == (name, study.identity)
 
     @property
     def where(self) -> str | None:
@@ -188,11 +190,10 @@ class _TrackerThread:
             self.error, self.failed = error, True
 
     def _wait_for_earlier(self) -> None:
-        while self._earlier is not None:
-            if self._earlier.join(0.2):
-                self._earlier = None
-            else:
-                self.progressed = max(self.progressed, self._earlier.progressed)
+        for earlier in self._earlier:
+            while not earlier.join(0.2):
+                self.progressed = max(self.progressed, earlier.progressed)
+        self._earlier.clear()
 
     def _log(self, trial: Trial) -> None:
         self._tracker.log_trial(trial)
