@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 import pytest
+from jax import export
 
 import paceline
 from paceline.program.foreign.operations import OPERATIONS, ForeignOperationError
@@ -241,6 +242,14 @@ def test_what_would_not_be_the_same_is_refused(name):
     kind = ForeignOperationError if why else Exception
     with pytest.raises(kind, match=why or "."):
         jax.jit(function)(X)
+
+
+def test_an_export_with_open_sizes_is_refused():
+    layer = keras.layers.Lambda(tf.nn.tanh)
+    model = keras.Sequential([keras.Input((4,)), layer])  # Keras infers its shapes
+    sizes = export.symbolic_shape("b, 4")
+    with pytest.raises(ForeignOperationError, match="open sizes needs keras.ops"):
+        export.export(jax.jit(model.call))(jax.ShapeDtypeStruct(sizes, "float32"))
 
 
 def test_outside_of_a_trace_tensorflow_is_as_it_was():

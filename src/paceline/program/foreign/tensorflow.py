@@ -38,6 +38,7 @@ import keras
 import numpy as np
 from jax.core import Tracer
 
+from paceline.program import keras_private
 from paceline.program.foreign.operations import OPERATIONS, ForeignOperationError
 
 #: Operations of 64-bit integers whose results may need more than 32 bits.
@@ -225,9 +226,17 @@ def _translated(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
 
 def _open_size(given: dict[str, Any]) -> Any:
-    """The size that Keras leaves open while it builds a model; None if all sizes are known."""
+    """The size that Keras leaves open while it infers shapes; None if all sizes are known.
+
+    Raises ForeignOperationError if another trace, whose numbers count, leaves a size open.
+    """
     sizes = (size for array in given.values() for size in array.shape)
-    return next((size for size in sizes if not isinstance(size, int)), None)
+    found = next((size for size in sizes if not isinstance(size, int)), None)
+    if found is not None and not keras_private.infers_shapes():
+        raise ForeignOperationError(
+            "an export with open sizes needs keras.ops instead of TensorFlow's functions"
+        )
+    return found
 
 
 def _of_shape(tensor: Any, open_size: Any) -> Any:
