@@ -213,8 +213,18 @@ def half_gradient(x):
 
 
 VARIABLE = tf.Variable(2.0)
+COMPILED = tf.function(lambda: tf.random.normal([4])).get_concrete_function()
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "random": (lambda x: x + tf.random.normal([4]), "RandomStandardNormal runs once"),
+    "random in a function": (
+        lambda x: x + tf.function(lambda: tf.random.normal([4]))(),
+        "RandomStandardNormal runs once",
+    ),
+    "variable in a function": (
+        lambda x: tf.reduce_sum(x) * tf.function(lambda: VARIABLE * 2.0)(),
+        "ReadVariableOp runs once",
+    ),
+    "compiled function": (lambda x: x + COMPILED(), "PartitionedCall runs once"),
     "random in size": (lambda x: tf.random.uniform(tf.shape(x)), "RandomUniform runs once"),
     "dropout": (lambda x: tf.nn.dropout(x, 0.5), "RandomUniform runs once"),
     "variable": (lambda x: x * VARIABLE, "ReadVariableOp runs once"),

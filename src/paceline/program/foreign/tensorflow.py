@@ -38,6 +38,7 @@ import keras
 import numpy as np
 from jax.core import Tracer
 
+from paceline.program import jax_compat as jv
 from paceline.program import keras_private
 from paceline.program.foreign.operations import OPERATIONS, ForeignOperationError
 
@@ -48,7 +49,9 @@ _USUAL_GRADIENT = frozenset({"silu", "swish"})
 #: Types that operations of JAX cannot have.
 _ELSEWHERE = frozenset({"float64", "uint64", "complex64", "complex128"})
 _INT32 = np.iinfo(np.int32)
-_lock = threading.Lock()
+#: The state of tracing where JAX traces nothing.
+_OUTSIDE = jv.trace_state()
+_lock = threading.RLock()  # importing TensorFlow may run a user's code
 #: ``.accepts``: whether this thread's steps hold operations of TensorFlow. ``.watched``: whether
 #: operations that run in this thread are watched, so that it has some.
 _here = threading.local()
@@ -70,12 +73,12 @@ def accept_tensorflow() -> None:
 
 def _watch_here() -> None:
     """Has operations of this thread be watched, and its arrays of JAX be answered for."""
-    if getattr(_here, "watched", False) or not getattr(_here, "accepts", False):
+    if _watched() or not getattr(_here, "accepts", False):
         return
     with _lock:
-        prepared = _prepare()
-    if prepared:
-        _framework("op_callbacks").add_op_callback(_watch)
+        begin = _prepare()
+    if begin is not None:
+        begin()
         _here.watched = True
 
 
@@ -85,16 +88,16 @@ def _framework(name: str) -> Any:
 
 
 @functools.cache
-def _prepare() -> bool:
-    """Changes TensorFlow, once; returns whether it has the names that this module needs."""
+def _prepare() -> Callable[[], None] | None:
+    """Changes TensorFlow, once; returns what begins to watch a thread, None without the names."""
     try:
         import tensorflow as tf
 
         base, constant = tf.__internal__.dispatch.GlobalOpDispatcher, tf.__internal__.EagerTensor
-        found = callable(_framework("op_callbacks").add_op_callback)
-        found = found and callable(_framework("op_def_registry").get)
+        add = _framework("op_callbacks").add_op_callback
+        watch = functools.partial(_watch, _framework("op_def_registry").get)
     except (ImportError, AttributeError):
-        return False
+        return None
 
     class Dispatcher(base):
         """Answers for functions of TensorFlow that are given arrays of JAX."""
@@ -105,26 +108,30 @@ def _prepare() -> bool:
                 return self.NOT_SUPPORTED
             return _translated(op, args, kwargs)
 
-    if found:
-        Dispatcher().register()
-        constant.__jax_array__ = property(_converter)
-        compiled: Any = type(tf.function(lambda: None))
-        compiled.__call__ = _looking(compiled.__call__, lambda function: function.python_function)
-        for device in tf.config.list_physical_devices("GPU"):
-            with suppress(RuntimeError, ValueError):  # it has begun, or the user has divided it
-                tf.config.experimental.set_memory_growth(device, True)
-    return found
+    Dispatcher().register()
+    constant.__jax_array__ = property(_converter)
+    compiled: Any = type(tf.function(lambda: None))
+    compiled.__call__ = _not_compiled(compiled.__call__)
+    for device in tf.config.list_physical_devices("GPU"):
+        with suppress(RuntimeError, ValueError):  # it has begun, or the user has divided it
+            tf.config.experimental.set_memory_growth(device, True)
+    return functools.partial(add, watch)
 
 
 def _converter(constant: Any) -> Callable[[], Any]:
     """What JAX calls for a constant among its operands; outside of a trace there is none."""
-    if not (getattr(_here, "watched", False) and _tracing()):
+    if not _tracing():
         raise AttributeError("__jax_array__")
     return lambda: jnp.asarray(_narrow(constant.numpy()))
 
 
+def _watched() -> bool:
+    return getattr(_here, "watched", False)
+
+
 def _tracing() -> bool:
-    return isinstance(jnp.zeros(()), Tracer)
+    """Whether JAX traces in this thread, and it is watched."""
+    return _watched() and jv.trace_state() != _OUTSIDE
 
 
 @functools.cache
@@ -140,39 +147,54 @@ def _replace_backend_functions() -> None:
                 setattr(own, function.__name__, looking)
 
 
-def _looking(
-    function: Callable[..., Any], inner: Callable[[Any], Any] | None = None
-) -> Callable[..., Any]:
-    """A function that looks for arrays of JAX among its arguments.
-
-    ``inner`` returns what is called for them, from the first argument; None: the call is traced
-    into a graph.
-    """
+def _looking(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that looks for arrays of JAX among its arguments."""
 
     @functools.wraps(function)
     def looking(*args: Any, **kwargs: Any) -> Any:
         _watch_here()
-        if not _has_tracers((args, kwargs)):
-            return function(*args, **kwargs)
-        if inner is None:
+        if _has_tracers((args, kwargs)):
             return _translated(function, args, kwargs)
-        return inner(args[0])(*args[1:], **kwargs)
+        return function(*args, **kwargs)
 
     return looking
 
 
+def _not_compiled(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call of a ``tf.function``; while JAX traces, that of its Python function.
+
+    The operations that it runs are then watched one by one.
+    """
+
+    @functools.wraps(call)
+    def called(function: Any, *args: Any, **kwargs: Any) -> Any:
+        _watch_here()
+        if _tracing():
+            return function.python_function(*args, **kwargs)
+        return call(function, *args, **kwargs)
+
+    return called
+
+
 def _watch(
-    op_type: Any, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None
+    definition_of: Callable[[str], Any],
+    op_type: Any,
+    inputs: Any,
+    attrs: Any,
+    outputs: Any,
+    op_name: Any = None,
+    graph: Any = None,
 ) -> None:
     """Raises ForeignOperationError if an operation with effects runs while JAX traces."""
+    if graph is not None or not _tracing():
+        return
     kind = op_type if isinstance(op_type, str) else op_type.decode()
-    if graph is not None or kind == "Assert":  # the values of an assertion are known
+    definition = definition_of(kind)
+    if definition is None:  # a compiled function, which may have any effects
+        kind = "PartitionedCall"
+    elif not definition.is_stateful:
         return
-    definition = _framework("op_def_registry").get(kind)
-    if definition is None or not definition.is_stateful:
-        return
-    if _tracing():
-        raise ForeignOperationError(_of_effects(kind))
+    raise ForeignOperationError(_of_effects(kind))
 
 
 def _of_effects(kind: str) -> str:
@@ -188,7 +210,7 @@ def _leaves(tree: Any) -> tuple[list[Any], Any]:
 
 def _has_tracers(arguments: Any) -> bool:
     """Whether JAX traces the arguments of a call, in a thread that is watched."""
-    if not getattr(_here, "watched", False):
+    if not _watched():
         return False
     found = _leaves(arguments)[0]
     return any(isinstance(_array(leaf), Tracer) for leaf in found)
