@@ -12,10 +12,12 @@ import keras
 import numpy as np
 import pytest
 from jax import export
+from jax.extend.core import jaxpr_as_fun
 
 import paceline
 from paceline.program.foreign.operations import OPERATIONS, ForeignOperationError
 from paceline.program.foreign.tensorflow import accept_tensorflow
+from paceline.program.foreign.wide_results import without_marks
 from streams import alone, same, search
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="packs need JAX")
@@ -192,6 +194,65 @@ def test_every_operation_of_the_table_is_tested():
             function(*(tf.compat.v1.placeholder(tf.float32, [None, *a.shape[1:]]) for a in arrays))
         called |= {operation.type for operation in graph.get_operations()}
     assert OPERATIONS.keys() <= called
+
+
+CLASSES = np.array([5, 40_000, 123_456], "int32")
+#: Whose 64-bit integers go from one call to the next, and cannot exceed 32 bits.
+OF_CLASSES: dict[str, Callable[[Any], Any]] = {
+    "compared": lambda c: tf.equal(tf.cast(c, tf.int64), tf.constant(5, tf.int64)),
+    "compared by Python": lambda c: tf.cast(tf.cast(c, tf.int64) > 7, tf.float32),
+    "counted": lambda c: K.sum(K.cast(K.equal(c, 5), "int64")) / 3,
+    "divided": lambda c: tf.cast(c, tf.int64) / 7,
+    "back to 32 bits": lambda c: tf.cast(tf.cast(c, tf.int64), tf.int32) * 73_856_093,
+    "largest": lambda c: tf.reduce_max(tf.reshape(tf.cast(c, tf.int64), [3, 1])[1:]),
+    "remainders": lambda c: tf.math.floormod(tf.cast(c, tf.int64), 1000),
+}
+HASH = 73_856_093
+#: Those that may exceed 32 bits.
+TOO_WIDE: dict[str, Callable[[Any], Any]] = {
+    "operator": lambda c: tf.math.floormod(tf.cast(c, tf.int64) * HASH, 1000),
+    "index": lambda c: tf.argmax(tf.one_hot(c, 9), -1) * HASH,
+    "multiply": lambda c: tf.multiply(tf.cast(c, tf.int64), HASH),
+    "square": lambda c: tf.square(tf.cast(c, tf.int64)),
+    "sum": lambda c: tf.reduce_sum(tf.cast(c * 10_000, tf.int64)),
+    "sum of JAX": lambda c: jnp.sum(tf.cast(c, tf.int64)),
+    "in a loop": lambda c: jax.lax.scan(
+        lambda total, each: (total, tf.cast(each, tf.int64)), jnp.zeros(()), c
+    ),
+    "into a loop": lambda c: jax.lax.map(lambda each: each * HASH, tf.cast(c, tf.int64)),
+}
+
+
+@pytest.mark.parametrize("name", OF_CLASSES)
+def test_64_bit_integers_go_from_call_to_call(name):
+    closed = jax.make_jaxpr(OF_CLASSES[name])(CLASSES)
+    assert "name[" in str(closed)
+    closed = without_marks(closed)
+    assert "name[" not in str(closed)
+    wanted = OF_CLASSES[name](tf.constant(CLASSES)).numpy()
+    found = jax.jit(jaxpr_as_fun(closed))(CLASSES)[0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)  # a quotient has 64 bits in TensorFlow
+
+
+@pytest.mark.parametrize("name", TOO_WIDE)
+def test_64_bit_integers_that_may_exceed_32_are_refused(name):
+    with pytest.raises(ForeignOperationError, match="64-bit integers.* cast .*to tf.int32"):
+        without_marks(jax.make_jaxpr(TOO_WIDE[name])(CLASSES))
+
+
+def test_a_search_on_jax_does_not_wrap_64_bit_integers():
+    def build(hp: Any) -> Any:
+        def buckets(y: Any, p: Any) -> Any:
+            hashed = tf.cast(tf.argmax(p, -1), tf.int64) * HASH
+            return tf.reduce_mean(tf.cast(hashed, tf.float32))
+
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+        model.compile("sgd", "mse", metrics=[buckets])
+        return model
+
+    tuner = paceline.Tuner(build, "loss", "buckets")
+    with pytest.raises(paceline.BuildError, match="cast them to tf.int32"):
+        tuner.search(X, X[:, :3], epochs=1, n_trials=1)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -40,10 +40,14 @@ from jax.core import Tracer
 
 from paceline.program import jax_compat as jv
 from paceline.program import keras_private
+from paceline.program.foreign import wide_results
 from paceline.program.foreign.operations import OPERATIONS, ForeignOperationError
 
 #: Operations of 64-bit integers whose results may need more than 32 bits.
-_GROWING = frozenset({"AddV2", "Cumsum", "Mul", "Pow", "Prod", "Square", "Sub", "Sum"})
+_GROWING = frozenset(
+    "AddN AddV2 BatchMatMulV2 Cumsum Einsum MatMul Mul Pow Prod Square SquaredDifference Sub "
+    "Sum".split()
+)
 #: Functions whose own gradient is the usual one, computed in another way.
 _USUAL_GRADIENT = frozenset({"silu", "swish"})
 #: Types that operations of JAX cannot have.
@@ -281,9 +285,12 @@ def _symbolic(leaf: Any, given: dict[str, Any]) -> Any:
     array = _array(leaf)
     if isinstance(array, jax.Array):
         shape = [size if isinstance(size, int) else None for size in array.shape]
-        stand_in = tf.compat.v1.placeholder(tf.as_dtype(array.dtype), shape)
+        wide = wide_results.unmarked(array)
+        array, of_truth = wide or (array, False)
+        dtype = tf.int64 if wide and not of_truth else tf.as_dtype(array.dtype)
+        stand_in = tf.compat.v1.placeholder(dtype, shape)
         given[stand_in.name] = array
-        return stand_in
+        return tf.cast(stand_in, tf.int64) if of_truth else stand_in
     if isinstance(leaf, tf.Variable):
         raise ForeignOperationError("it reads a tf.Variable, whose value may change")
     if not isinstance(leaf, tf.Tensor):
@@ -387,9 +394,13 @@ def _check_width(op: Any) -> None:
         source = op.inputs[0]
         if op.type == "Cast" and source.dtype.is_floating:
             raise ForeignOperationError("it makes 64-bit integers of floats; cast to tf.int32")
-        counts = op.type == "Sum" and source.op.type == "Cast" and source.op.inputs[0].dtype.is_bool
-        if op.type in _GROWING and not counts:
+        if op.type in _GROWING and not (op.type == "Sum" and _is_of_truth(source)):
             raise ForeignOperationError("it calculates with 64-bit integers; cast to tf.int32")
+
+
+def _is_of_truth(tensor: Any) -> bool:
+    """Whether numbers were made of truth values: a sum of them needs no 64 bits."""
+    return tensor.op.type == "Cast" and tensor.op.inputs[0].dtype.is_bool
 
 
 def _returned(value: Any, tensor: Any) -> Any:
@@ -397,6 +408,8 @@ def _returned(value: Any, tensor: Any) -> Any:
     import tensorflow as tf
 
     if not isinstance(value, np.ndarray):
+        if tensor.dtype.name == "int64" and value.dtype == np.int32:
+            return wide_results.marked(value, of_truth=_is_of_truth(tensor))
         return value
     if tensor.dtype.is_integer:
         with tf.init_scope():
