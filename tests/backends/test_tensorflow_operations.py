@@ -294,6 +294,15 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "print": (lambda x: (tf.print("loss"), x)[1], "PrintV2 runs once"),
     "print of it": (lambda x: (tf.print(x), x)[1], "PrintV2 runs once"),
     "python": (lambda x: tf.py_function(lambda a: a, [x], tf.float32), "EagerPyFunc runs once"),
+    "NumPy": (
+        lambda x: x * tf.numpy_function(np.random.beta, [0.4, 0.4], tf.float32),
+        "PyFunc runs once",
+    ),
+    "NumPy of it": (lambda x: tf.numpy_function(np.sin, [x], tf.float32), "PyFunc runs once"),
+    "Python of constants": (
+        lambda x: x * tf.py_function(lambda: 1.0, [], tf.float32),
+        "EagerPyFunc runs once",
+    ),
     "assertion": (lambda x: tf.debugging.assert_all_finite(x, "no"), "CheckNumerics"),
     "strings": (tf.strings.as_string, "AsString has no counterpart"),
     "float64": (lambda x: tf.cast(x, tf.float64), "of the type float64"),

@@ -11,6 +11,8 @@ Some things have no public way:
 ``op_callbacks``
     show which operations run while JAX traces. Random numbers would be drawn once, and a variable
     read once, for all batches. Such a step is refused.
+``py_func_common``
+    is ``tf.numpy_function``. Outside of a graph it calls the Python function with no operation.
 ``tf.keras.backend``
     has functions (``K.mean``) that read attributes of tensors before TensorFlow sees them. They
     are replaced by functions that look for arrays of JAX first.
@@ -98,6 +100,8 @@ def _prepare() -> Callable[[], None] | None:
         import tensorflow as tf
 
         base, constant = tf.__internal__.dispatch.GlobalOpDispatcher, tf.__internal__.EagerTensor
+        scripts = importlib.import_module("tensorflow.python.ops.script_ops")
+        scripts.py_func_common = _not_once(scripts.py_func_common)
         add = _framework("op_callbacks").add_op_callback
         watch = functools.partial(_watch, _framework("op_def_registry").get)
     except (ImportError, AttributeError):
@@ -176,6 +180,20 @@ def _not_compiled(call: Callable[..., Any]) -> Callable[..., Any]:
         if _tracing():
             return function.python_function(*args, **kwargs)
         return call(function, *args, **kwargs)
+
+    return called
+
+
+def _not_once(call: Callable[..., Any]) -> Callable[..., Any]:
+    """``tf.numpy_function``, which raises ForeignOperationError while JAX traces."""
+    signature = inspect.signature(call)
+
+    @functools.wraps(call)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        stateful = signature.bind(*args, **kwargs).arguments.get("stateful", True)
+        if stateful and _tracing():
+            raise ForeignOperationError(_of_effects("PyFunc"))
+        return call(*args, **kwargs)
 
     return called
 
