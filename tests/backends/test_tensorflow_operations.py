@@ -196,6 +196,29 @@ def test_every_operation_of_the_table_is_tested():
     assert OPERATIONS.keys() <= called
 
 
+NUMBERS = {
+    "exclusive sum of large": (
+        lambda x: tf.cumsum(x, exclusive=True),
+        np.array([1, 1e8, 2], "float32"),
+    ),
+    "exclusive sum of infinity": (
+        lambda x: tf.cumsum(x, -1, exclusive=True),
+        np.array([[-1, -np.inf, 2]], "float32"),
+    ),
+    "floordiv": (
+        lambda x: tf.math.floordiv(x, 0.1),
+        np.array([1.0, 0.6, 0.7, -2.0], "float32"),
+    ),
+    "floordiv of integers": (lambda x: tf.math.floordiv(x, 3), np.array([-7, 7, 0], "int32")),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_values_at_special_numbers_are_tensorflow_s(name):
+    function, x = NUMBERS[name]
+    np.testing.assert_array_equal(jax.jit(function)(x), function(tf.constant(x)))
+
+
 CLASSES = np.array([5, 40_000, 123_456], "int32")
 #: Whose 64-bit integers go from one call to the next, and cannot exceed 32 bits.
 OF_CLASSES: dict[str, Callable[[Any], Any]] = {

@@ -114,6 +114,12 @@ def _divide_no_nan(op: Any, x: Any, y: Any) -> Any:
     return jnp.where(y == 0, jnp.zeros((), y.dtype), x / safe)
 
 
+def _floor_divide(op: Any, x: Any, y: Any) -> Any:
+    if jnp.issubdtype(x.dtype, jnp.floating):  # Python's 1.0 // 0.1 is 9, TensorFlow's is 10
+        return jnp.floor(x / y)
+    return jnp.floor_divide(x, y)
+
+
 def _x_log_y(op: Any, x: Any, y: Any) -> Any:
     used = x != 0
     return jnp.where(used, x * jnp.log(jnp.where(used, y, jnp.ones_like(y))), 0)
@@ -231,8 +237,11 @@ def _squeeze(op: Any, x: Any) -> Any:
 def _cumsum(op: Any, x: Any, axis: Any) -> Any:
     place = _int(axis)
     x = jnp.flip(x, place) if op.get_attr("reverse") else x
+    if op.get_attr("exclusive"):  # a difference would lose small numbers beside large ones
+        place, n = place % x.ndim, x.shape[place]
+        widths = [(int(i == place), 0) for i in range(x.ndim)]
+        x = lax.slice_in_dim(jnp.pad(x, widths), 0, n, axis=place)
     total = jnp.cumsum(x, place, dtype=x.dtype)
-    total = total - x if op.get_attr("exclusive") else total
     return jnp.flip(total, place) if op.get_attr("reverse") else total
 
 
@@ -324,7 +333,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         "Exp": jnp.exp,
         "Expm1": jnp.expm1,
         "Floor": jnp.floor,
-        "FloorDiv": jnp.floor_divide,
         "FloorMod": jnp.mod,
         "Greater": jnp.greater,
         "GreaterEqual": jnp.greater_equal,
@@ -397,6 +405,7 @@ OPERATIONS |= {
     ),
     "Pow": _power,
     "DivNoNan": _divide_no_nan,
+    "FloorDiv": _floor_divide,
     "Xlogy": _x_log_y,
     "AddN": lambda op, *values: functools.reduce(jnp.add, values),
     "ArgMax": _arg(jnp.argmax),
