@@ -219,6 +219,42 @@ def test_values_at_special_numbers_are_tensorflow_s(name):
     np.testing.assert_array_equal(jax.jit(function)(x), function(tf.constant(x)))
 
 
+FAR = np.array([60, 61, 62], "float32")
+#: Divisions by numbers whose square is zero.
+DIVISIONS = {
+    "shares": (lambda d: tf.divide(tf.exp(-d), tf.reduce_sum(tf.exp(-d))), FAR),
+    "shares without NaN": (
+        lambda d: tf.math.divide_no_nan(tf.exp(-d), tf.reduce_sum(tf.exp(-d))),
+        FAR,
+    ),
+    "shares in 16 bits": (
+        lambda x: tf.divide(x, tf.reduce_sum(x)),
+        np.array([1e-3, 5e-4, 2e-4], "float16"),
+    ),
+    "by a constant": (lambda x: tf.divide(x, tf.constant([0.0, 1e-30, 2.0])), FAR),
+    "of a constant": (lambda x: tf.divide(tf.constant([[1e-30], [0.0]]), x * 1e-30), FAR),
+}
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_gradients_of_divisions_by_small_numbers_are_tensorflow_s(name):
+    function, x = DIVISIONS[name]
+
+    def total(x: Any) -> Any:
+        return tf.reduce_sum(function(x) * tf.constant([1.0, 2.0, 3.0], x.dtype.name))
+
+    given = tf.constant(x)
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        result = total(given)
+    wanted = tape.gradient(result, given)
+    found = jax.jit(jax.grad(total))(x)
+    # Of 16 bits, sums have three digits.
+    np.testing.assert_allclose(
+        np.asarray(found, "float32"), tf.cast(wanted, tf.float32), rtol=1e-2, atol=1e-3
+    )
+
+
 CLASSES = np.array([5, 40_000, 123_456], "int32")
 #: Whose 64-bit integers go from one call to the next, and cannot exceed 32 bits.
 OF_CLASSES: dict[str, Callable[[Any], Any]] = {
