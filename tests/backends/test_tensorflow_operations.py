@@ -65,6 +65,10 @@ OF_ONE |= {
     "gather": lambda x: tf.gather(x, [2, 0], axis=1),
     "gather of each": lambda x: tf.gather(x, tf.argmax(x, -1), axis=1, batch_dims=1),
     "gather_nd": lambda x: tf.gather_nd(x, [[0, 1], [2, 3]]),
+    "gather_nd of a constant": lambda x: tf.gather_nd(
+        tf.constant([[1.0, 2.0], [3.0, 4.0]]), tf.cast(x > 0, tf.int32)[:, :2]
+    ),
+    "gather of sizes": lambda x: tf.reshape(x, tf.gather(tf.shape(x), [1, 0])),
     "in_top_k": lambda x: tf.math.in_top_k(tf.constant([0, 2, 7]), x, 2),
     "l2_normalize": lambda x: tf.math.l2_normalize(x, -1),
     "moments": lambda x: tf.nn.moments(x, [0]),
@@ -366,6 +370,14 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "strings": (tf.strings.as_string, "AsString has no counterpart"),
     "float64": (lambda x: tf.cast(x, tf.float64), "of the type float64"),
     "int64": (lambda x: tf.cast(x, tf.int64), "64-bit integers of floats; cast to tf.int32"),
+    "integers by index": (
+        lambda x: tf.gather(tf.constant([1, 2, 3]), tf.argmax(x, -1)),
+        "takes integers or truth values by indices",
+    ),
+    "truth by index": (
+        lambda x: tf.gather_nd(x > 0, tf.argmax(x, -1)[:, None]),
+        "takes integers or truth values by indices",
+    ),
     "sizes of values": (lambda x: tf.boolean_mask(x, x > 0), "Where has no counterpart"),
     "rows of values": (lambda x: tf.zeros([tf.cast(x[0, 0], tf.int32)]), "depends on the data"),
     "branch": (lambda x: tf.cond(x[0, 0] > 0, lambda: x, lambda: -x), ""),

@@ -144,9 +144,21 @@ def _sparse_cross_entropy(op: Any, logits: Any, labels: Any) -> Any:
     return -each[:, 0], jax.nn.softmax(logits) - jax.nn.one_hot(labels, logits.shape[-1])
 
 
+def _check_table(x: Any, indices: Any, sizes: Any) -> None:
+    """Refuses indices that may be beyond the end of a table, whose numbers cannot become NaN.
+
+    TensorFlow refuses such an index when it runs. ``sizes`` are those of the axes of the indices.
+    """
+    if jnp.issubdtype(x.dtype, jnp.inexact):
+        return
+    if not (isinstance(indices, np.ndarray) and np.all((indices >= 0) & (indices < sizes))):
+        raise ForeignOperationError("it takes integers or truth values by indices from data")
+
+
 def _gather(op: Any, x: Any, indices: Any, axis: Any) -> Any:
     batch, place = op.get_attr("batch_dims"), _int(axis)
     place = place + x.ndim if place < 0 else place
+    _check_table(x, indices, x.shape[place])
 
     def take(x: Any, indices: Any) -> Any:
         # TensorFlow refuses an index beyond the end: here its numbers are NaN.
@@ -159,11 +171,12 @@ def _gather(op: Any, x: Any, indices: Any, axis: Any) -> Any:
 
 
 def _gather_nd(op: Any, x: Any, indices: Any) -> Any:
+    _check_table(x, indices, x.shape[: indices.shape[-1]])
     parts = jnp.moveaxis(jnp.asarray(indices), -1, 0)
     place = tuple(
         jnp.where(part < 0, size, part) for part, size in zip(parts, x.shape, strict=False)
     )
-    return x.at[place].get(mode="fill")
+    return jnp.asarray(x).at[place].get(mode="fill")
 
 
 def _one_hot(op: Any, indices: Any, depth: Any, on: Any, off: Any) -> Any:
