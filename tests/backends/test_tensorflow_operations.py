@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -432,6 +434,33 @@ def test_each_trial_has_its_own_constants():
     assert len({tuner.history(n)["loss"][0] for n in range(4)}) == 4
     same(tuner, 3, alone(tuner.trial(3), build, x, y=labels, **call))
     assert tuner.best_model().predict(x, verbose=0).shape == (60, 3)
+
+
+SCRIPT = """
+import keras
+import numpy as np
+import paceline
+
+x = np.ones((8, 4), "float32")
+
+def build(hp):
+    import tensorflow as tf
+    hidden = keras.layers.Dense(8, activation=tf.nn.tanh)
+    model = keras.Sequential([keras.Input((4,)), hidden, keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(hp.Float("lr", 1e-3, 1e-2)), "mse")
+    return model
+
+tuner = paceline.Tuner(build, "loss", "late", on_note=lambda note: None)
+tuner.search(x, x[:, :1], epochs=1, n_trials=1)
+print("PLANS", tuner.results()["plan"].tolist())
+"""
+
+
+def test_the_first_build_may_import_tensorflow(fresh_folder):
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False
+    )
+    assert "PLANS" in ended.stdout and "fit" not in ended.stdout, ended.stderr
 
 
 def test_an_error_names_the_line_and_what_to_write():

@@ -1,8 +1,8 @@
 """Integers of 64 bits that functions of TensorFlow return, which have 32 bits on JAX.
 
 In a call TensorFlow's types show which operations calculate with them. From one call to the next
-they are arrays of JAX like any others. So each is marked: by an entry here for the next call, and
-by an equation in the traced step, which shows whether anything else calculates with it.
+they are arrays of JAX like any others. So an entry here marks each for the next call. An equation
+marks it in the traced step, where a walk finds out whether anything else calculates with it.
 """
 
 from __future__ import annotations
