@@ -397,6 +397,11 @@ def test_what_would_not_be_the_same_is_refused(name):
         jax.jit(function)(X)
 
 
+def test_a_size_follows_from_an_open_one():
+    reshape = keras.layers.Lambda(lambda x: tf.reshape(x, (tf.shape(x)[0], -1, 4, 4)))
+    assert reshape(keras.Input((10, 16))).shape == (None, 10, 4, 4)
+
+
 def test_an_export_with_open_sizes_is_refused():
     layer = keras.layers.Lambda(tf.nn.tanh)
     model = keras.Sequential([keras.Input((4,)), layer])  # Keras infers its shapes

@@ -255,11 +255,10 @@ def _translated(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             symbolic_args, symbolic_kwargs = jax.tree.unflatten(tree, symbolic)
             results = function(*symbolic_args, **symbolic_kwargs)
         tensors = [each for each in tf.nest.flatten(results) if _is_tensor(each)]
-        open_size = _open_size(given)
-        if open_size is None:
-            values = _values(graph, tensors, given, usual=name in _USUAL_GRADIENT)
+        if open_sizes := _open_sizes(given):
+            values = {each.name: _of_shape(each, open_sizes) for each in tensors}
         else:
-            values = {each.name: _of_shape(each, open_size) for each in tensors}
+            values = _values(graph, tensors, given, usual=name in _USUAL_GRADIENT)
     except ForeignOperationError as error:
         raise ForeignOperationError(str(error), error.function or name) from None
 
@@ -269,21 +268,21 @@ def _translated(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return tf.nest.map_structure(value_of, results)
 
 
-def _open_size(given: dict[str, Any]) -> Any:
-    """The size that Keras leaves open while it infers shapes; None if all sizes are known.
+def _open_sizes(given: dict[str, Any]) -> list[Any]:
+    """The sizes that Keras leaves open while it infers shapes.
 
     Raises ForeignOperationError if another trace, whose numbers count, leaves a size open.
     """
-    sizes = (size for array in given.values() for size in array.shape)
-    found = next((size for size in sizes if not isinstance(size, int)), None)
-    if found is not None and not keras_private.infers_shapes():
+    sizes = [size for array in given.values() for size in array.shape]
+    found = [size for size in sizes if not isinstance(size, int)]
+    if found and not keras_private.infers_shapes():
         raise ForeignOperationError(
             "an export with open sizes needs keras.ops instead of TensorFlow's functions"
         )
     return found
 
 
-def _of_shape(tensor: Any, open_size: Any) -> Any:
+def _of_shape(tensor: Any, open_sizes: list[Any]) -> Any:
     """Stands for a result where only its shape counts: Keras forgets open sizes afterwards."""
     import tensorflow as tf
 
@@ -292,8 +291,21 @@ def _of_shape(tensor: Any, open_size: Any) -> Any:
     if (known := tf.get_static_value(tensor)) is not None:
         return np.asarray(known, tensor.dtype.as_numpy_dtype)
     _check_width(tensor.op)
-    shape = [open_size if size is None else size for size in tensor.shape]
-    return jnp.zeros(shape, jax.dtypes.canonicalize_dtype(tensor.dtype.as_numpy_dtype))
+    kind = jax.dtypes.canonicalize_dtype(tensor.dtype.as_numpy_dtype)
+    names = {str(size) for size in open_sizes}
+
+    def sizes_of(sizes: Any) -> list[Any]:
+        return [open_sizes[0] if size is None else int(size) for size in sizes]
+
+    if tensor.op.type == "Reshape" and len(names) == 1 and names.pop().isidentifier():
+        # With one open size, which is no multiple of another, -1 follows from the other sizes.
+        whole, wanted = tensor.op.inputs
+        with suppress(Exception):  # JAX may not find it
+            zeros = jnp.zeros(sizes_of(whole.shape), kind)
+            found = jnp.reshape(zeros, sizes_of(tf.get_static_value(wanted, partial=True)))
+            if all(isinstance(size, int) or size == open_sizes[0] for size in found.shape):
+                return found
+    return jnp.zeros(sizes_of(tensor.shape), kind)
 
 
 def _symbolic(leaf: Any, given: dict[str, Any]) -> Any:
