@@ -403,8 +403,8 @@ OPERATIONS |= {
         lambda t, _, x, y: t * (y * jnp.power(x, y - 1)),
         lambda t, z, x, y: t * (z * jnp.where(x > 0, jnp.log(jnp.where(x > 0, x, 1)), 0)),
     ),
-    # JAX divides by the square of a small number, which is zero.
-    "RealDiv": _derived(jnp.divide, lambda t, _, x, y: t / y, lambda t, _, x, y: t * (-x / y / y)),
+    # JAX divides by the square of a small number, which is zero. So would XLA, of (x / y) / y.
+    "RealDiv": _derived(jnp.divide, lambda t, _, x, y: t / y, lambda t, _, x, y: t / y * (-x / y)),
     "DivNoNan": _derived(
         _divided_no_nan,
         lambda t, _, x, y: _divided_no_nan(t, y),
