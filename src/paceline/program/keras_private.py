@@ -39,9 +39,6 @@ Whether TensorFlow is installed
 ``get_data_adapter``
     returns what ``fit`` and ``evaluate`` read batches from. ``batches_through`` looks at each batch
     there: later its integers of 64 bits have lost half of them (``executor/wide_integers.py``).
-Whether Keras infers shapes
-    as it does for a model's layers, with sizes left open. In such a trace only shapes count. An
-    export leaves sizes open, too, and keeps what it traces (``foreign/tensorflow.py``).
 
 ``RefCountedPatch`` is how this package replaces functions of Keras and JAX: once, for as long as
 any search needs the change.
@@ -170,15 +167,6 @@ def symbolic_build(model: Any, batch: Any, drawn: Callable[[], None] | None = No
     for name in SHARDINGS:
         if hasattr(type(model), name):
             object.__setattr__(model, name, _as_it_is)
-
-
-def infers_shapes() -> bool:
-    """Whether Keras runs this thread's layers to infer shapes; False if it does not tell."""
-    try:
-        from keras.src.backend.common.symbolic_scope import in_symbolic_scope
-    except ImportError:
-        return False
-    return bool(in_symbolic_scope())
 
 
 def build_metrics(model: Any, batch: Any) -> bool:

@@ -13,6 +13,8 @@ Some things have no public way:
     read once, for all batches. Such a step is refused.
 ``py_func_common``
     is ``tf.numpy_function``. Outside of a graph it calls the Python function with no operation.
+``in_symbolic_scope``
+    tells whether Keras infers shapes, with sizes left open, or an export keeps what it traces.
 ``tf.keras.backend``
     has functions (``K.mean``) that read attributes of tensors before TensorFlow sees them. They
     are replaced by functions that look for arrays of JAX first.
@@ -41,7 +43,6 @@ import numpy as np
 from jax.core import Tracer
 
 from paceline.program import jax_compat as jv
-from paceline.program import keras_private
 from paceline.program.foreign import wide_results
 from paceline.program.foreign.operations import OPERATIONS, ForeignOperationError
 
@@ -100,7 +101,7 @@ def _prepare() -> Callable[[], None] | None:
         import tensorflow as tf
 
         base, constant = tf.__internal__.dispatch.GlobalOpDispatcher, tf.__internal__.EagerTensor
-        scripts = importlib.import_module("tensorflow.python.ops.script_ops")
+        scripts: Any = importlib.import_module("tensorflow.python.ops.script_ops")
         scripts.py_func_common = _not_once(scripts.py_func_common)
         add = _framework("op_callbacks").add_op_callback
         watch = functools.partial(_watch, _framework("op_def_registry").get)
@@ -275,11 +276,19 @@ def _open_sizes(given: dict[str, Any]) -> list[Any]:
     """
     sizes = [size for array in given.values() for size in array.shape]
     found = [size for size in sizes if not isinstance(size, int)]
-    if found and not keras_private.infers_shapes():
+    if found and not _infers_shapes():
         raise ForeignOperationError(
             "an export with open sizes needs keras.ops instead of TensorFlow's functions"
         )
     return found
+
+
+def _infers_shapes() -> bool:
+    try:
+        from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+    except ImportError:
+        return False
+    return bool(in_symbolic_scope())
 
 
 def _of_shape(tensor: Any, open_sizes: list[Any]) -> Any:
