@@ -307,7 +307,7 @@ def _of_shape(tensor: Any, open_sizes: list[Any]) -> Any:
         return [open_sizes[0] if size is None else int(size) for size in sizes]
 
     if tensor.op.type == "Reshape" and len(names) == 1 and names.pop().isidentifier():
-        # With one open size, which is no multiple of another, -1 follows from the other sizes.
+        # If one size is open, and not a multiple of another, -1 follows from the others.
         whole, wanted = tensor.op.inputs
         with suppress(Exception):  # JAX may not find it
             zeros = jnp.zeros(sizes_of(whole.shape), kind)
