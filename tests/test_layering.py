@@ -38,7 +38,10 @@ LONGEST = 700
 
 # What a library keeps to itself, and the modules of ours that may touch it.
 PRIVATE = {"jax._src", "keras.src"}
-GUARDED = {SOURCE / "program" / f"{library}_private.py" for library in ("jax", "keras")}
+GUARDED = {
+    SOURCE / "program" / name
+    for name in ("jax_private.py", "keras_private.py", "foreign/tensorflow.py")
+}
 
 
 def modules() -> list[Path]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +13,13 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 import pytest
+from jax import export
+from jax.extend.core import jaxpr_as_fun
 
 import paceline
 from paceline.program.foreign.operations import OPERATIONS, ForeignOperationError
 from paceline.program.foreign.tensorflow import accept_tensorflow
+from paceline.program.foreign.wide_results import without_marks
 from streams import alone, same, search
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="packs need JAX")
@@ -62,6 +67,10 @@ OF_ONE |= {
     "gather": lambda x: tf.gather(x, [2, 0], axis=1),
     "gather of each": lambda x: tf.gather(x, tf.argmax(x, -1), axis=1, batch_dims=1),
     "gather_nd": lambda x: tf.gather_nd(x, [[0, 1], [2, 3]]),
+    "gather_nd of a constant": lambda x: tf.gather_nd(
+        tf.constant([[1.0, 2.0], [3.0, 4.0]]), tf.cast(x > 0, tf.int32)[:, :2]
+    ),
+    "gather of sizes": lambda x: tf.reshape(x, tf.gather(tf.shape(x), [1, 0])),
     "in_top_k": lambda x: tf.math.in_top_k(tf.constant([0, 2, 7]), x, 2),
     "l2_normalize": lambda x: tf.math.l2_normalize(x, -1),
     "moments": lambda x: tf.nn.moments(x, [0]),
@@ -193,6 +202,124 @@ def test_every_operation_of_the_table_is_tested():
     assert OPERATIONS.keys() <= called
 
 
+NUMBERS = {
+    "exclusive sum of large": (
+        lambda x: tf.cumsum(x, exclusive=True),
+        np.array([1, 1e8, 2], "float32"),
+    ),
+    "exclusive sum of infinity": (
+        lambda x: tf.cumsum(x, -1, exclusive=True),
+        np.array([[-1, -np.inf, 2]], "float32"),
+    ),
+    "floordiv": (
+        lambda x: tf.math.floordiv(x, 0.1),
+        np.array([1.0, 0.6, 0.7, -2.0], "float32"),
+    ),
+    "floordiv of integers": (lambda x: tf.math.floordiv(x, 3), np.array([-7, 7, 0], "int32")),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_values_at_special_numbers_are_tensorflow_s(name):
+    function, x = NUMBERS[name]
+    np.testing.assert_array_equal(jax.jit(function)(x), function(tf.constant(x)))
+
+
+FAR = np.array([60, 61, 62], "float32")
+#: Divisions by numbers whose square is zero.
+DIVISIONS = {
+    "shares": (lambda d: tf.divide(tf.exp(-d), tf.reduce_sum(tf.exp(-d))), FAR),
+    "shares without NaN": (
+        lambda d: tf.math.divide_no_nan(tf.exp(-d), tf.reduce_sum(tf.exp(-d))),
+        FAR,
+    ),
+    "shares in 16 bits": (
+        lambda x: tf.divide(x, tf.reduce_sum(x)),
+        np.array([1e-3, 5e-4, 2e-4], "float16"),
+    ),
+    "by a constant": (lambda x: tf.divide(x, tf.constant([0.0, 1e-30, 2.0])), FAR),
+    "of a constant": (lambda x: tf.divide(tf.constant([[1e-30], [0.0]]), x * 1e-30), FAR),
+}
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_gradients_of_divisions_by_small_numbers_are_tensorflow_s(name):
+    function, x = DIVISIONS[name]
+
+    def total(x: Any) -> Any:
+        return tf.reduce_sum(function(x) * tf.constant([1.0, 2.0, 3.0], x.dtype.name))
+
+    given = tf.constant(x)
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        result = total(given)
+    wanted = tape.gradient(result, given)
+    found = jax.jit(jax.grad(total))(x)
+    # Of 16 bits, sums have three digits.
+    np.testing.assert_allclose(
+        np.asarray(found, "float32"), tf.cast(wanted, tf.float32), rtol=1e-2, atol=1e-3
+    )
+
+
+CLASSES = np.array([5, 40_000, 123_456], "int32")
+#: Whose 64-bit integers go from one call to the next, and cannot exceed 32 bits.
+OF_CLASSES: dict[str, Callable[[Any], Any]] = {
+    "compared": lambda c: tf.equal(tf.cast(c, tf.int64), tf.constant(5, tf.int64)),
+    "compared by Python": lambda c: tf.cast(tf.cast(c, tf.int64) > 7, tf.float32),
+    "counted": lambda c: K.sum(K.cast(K.equal(c, 5), "int64")) / 3,
+    "divided": lambda c: tf.cast(c, tf.int64) / 7,
+    "back to 32 bits": lambda c: tf.cast(tf.cast(c, tf.int64), tf.int32) * 73_856_093,
+    "largest": lambda c: tf.reduce_max(tf.reshape(tf.cast(c, tf.int64), [3, 1])[1:]),
+    "remainders": lambda c: tf.math.floormod(tf.cast(c, tf.int64), 1000),
+}
+HASH = 73_856_093
+#: Those that may exceed 32 bits.
+TOO_WIDE: dict[str, Callable[[Any], Any]] = {
+    "operator": lambda c: tf.math.floormod(tf.cast(c, tf.int64) * HASH, 1000),
+    "index": lambda c: tf.argmax(tf.one_hot(c, 9), -1) * HASH,
+    "multiply": lambda c: tf.multiply(tf.cast(c, tf.int64), HASH),
+    "square": lambda c: tf.square(tf.cast(c, tf.int64)),
+    "sum": lambda c: tf.reduce_sum(tf.cast(c * 10_000, tf.int64)),
+    "sum of JAX": lambda c: jnp.sum(tf.cast(c, tf.int64)),
+    "in a loop": lambda c: jax.lax.scan(
+        lambda total, each: (total, tf.cast(each, tf.int64)), jnp.zeros(()), c
+    ),
+    "into a loop": lambda c: jax.lax.map(lambda each: each * HASH, tf.cast(c, tf.int64)),
+}
+
+
+@pytest.mark.parametrize("name", OF_CLASSES)
+def test_64_bit_integers_go_from_call_to_call(name):
+    closed = jax.make_jaxpr(OF_CLASSES[name])(CLASSES)
+    assert "name[" in str(closed)
+    closed = without_marks(closed)
+    assert "name[" not in str(closed)
+    wanted = OF_CLASSES[name](tf.constant(CLASSES)).numpy()
+    found = jax.jit(jaxpr_as_fun(closed))(CLASSES)[0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)  # a quotient has 64 bits in TensorFlow
+
+
+@pytest.mark.parametrize("name", TOO_WIDE)
+def test_64_bit_integers_that_may_exceed_32_are_refused(name):
+    with pytest.raises(ForeignOperationError, match="64-bit integers.* cast .*to tf.int32"):
+        without_marks(jax.make_jaxpr(TOO_WIDE[name])(CLASSES))
+
+
+def test_a_search_on_jax_does_not_wrap_64_bit_integers():
+    def build(hp: Any) -> Any:
+        def buckets(y: Any, p: Any) -> Any:
+            hashed = tf.cast(tf.argmax(p, -1), tf.int64) * HASH
+            return tf.reduce_mean(tf.cast(hashed, tf.float32))
+
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+        model.compile("sgd", "mse", metrics=[buckets])
+        return model
+
+    tuner = paceline.Tuner(build, "loss", "buckets")
+    with pytest.raises(paceline.BuildError, match="cast them to tf.int32"):
+        tuner.search(X, X[:, :3], epochs=1, n_trials=1)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_short_floats_stay_short(dtype):
     x, y = (tf.cast(array, dtype) for array in (X, Y))
@@ -212,8 +339,18 @@ def half_gradient(x):
 
 
 VARIABLE = tf.Variable(2.0)
+COMPILED = tf.function(lambda: tf.random.normal([4])).get_concrete_function()
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "random": (lambda x: x + tf.random.normal([4]), "RandomStandardNormal runs once"),
+    "random in a function": (
+        lambda x: x + tf.function(lambda: tf.random.normal([4]))(),
+        "RandomStandardNormal runs once",
+    ),
+    "variable in a function": (
+        lambda x: tf.reduce_sum(x) * tf.function(lambda: VARIABLE * 2.0)(),
+        "ReadVariableOp runs once",
+    ),
+    "compiled function": (lambda x: x + COMPILED(), "PartitionedCall runs once"),
     "random in size": (lambda x: tf.random.uniform(tf.shape(x)), "RandomUniform runs once"),
     "dropout": (lambda x: tf.nn.dropout(x, 0.5), "RandomUniform runs once"),
     "variable": (lambda x: x * VARIABLE, "ReadVariableOp runs once"),
@@ -222,10 +359,27 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "print": (lambda x: (tf.print("loss"), x)[1], "PrintV2 runs once"),
     "print of it": (lambda x: (tf.print(x), x)[1], "PrintV2 runs once"),
     "python": (lambda x: tf.py_function(lambda a: a, [x], tf.float32), "EagerPyFunc runs once"),
+    "NumPy": (
+        lambda x: x * tf.numpy_function(np.random.beta, [0.4, 0.4], tf.float32),
+        "PyFunc runs once",
+    ),
+    "NumPy of it": (lambda x: tf.numpy_function(np.sin, [x], tf.float32), "PyFunc runs once"),
+    "Python of constants": (
+        lambda x: x * tf.py_function(lambda: 1.0, [], tf.float32),
+        "EagerPyFunc runs once",
+    ),
     "assertion": (lambda x: tf.debugging.assert_all_finite(x, "no"), "CheckNumerics"),
     "strings": (tf.strings.as_string, "AsString has no counterpart"),
     "float64": (lambda x: tf.cast(x, tf.float64), "of the type float64"),
     "int64": (lambda x: tf.cast(x, tf.int64), "64-bit integers of floats; cast to tf.int32"),
+    "integers by index": (
+        lambda x: tf.gather(tf.constant([1, 2, 3]), tf.argmax(x, -1)),
+        "takes integers or truth values by indices",
+    ),
+    "truth by index": (
+        lambda x: tf.gather_nd(x > 0, tf.argmax(x, -1)[:, None]),
+        "takes integers or truth values by indices",
+    ),
     "sizes of values": (lambda x: tf.boolean_mask(x, x > 0), "Where has no counterpart"),
     "rows of values": (lambda x: tf.zeros([tf.cast(x[0, 0], tf.int32)]), "depends on the data"),
     "branch": (lambda x: tf.cond(x[0, 0] > 0, lambda: x, lambda: -x), ""),
@@ -241,6 +395,19 @@ def test_what_would_not_be_the_same_is_refused(name):
     kind = ForeignOperationError if why else Exception
     with pytest.raises(kind, match=why or "."):
         jax.jit(function)(X)
+
+
+def test_a_size_follows_from_an_open_one():
+    reshape = keras.layers.Lambda(lambda x: tf.reshape(x, (tf.shape(x)[0], -1, 4, 4)))
+    assert reshape(keras.Input((10, 16))).shape == (None, 10, 4, 4)
+
+
+def test_an_export_with_open_sizes_is_refused():
+    layer = keras.layers.Lambda(tf.nn.tanh)
+    model = keras.Sequential([keras.Input((4,)), layer])  # Keras infers its shapes
+    sizes = export.symbolic_shape("b, 4")
+    with pytest.raises(ForeignOperationError, match="open sizes needs keras.ops"):
+        export.export(jax.jit(model.call))(jax.ShapeDtypeStruct(sizes, "float32"))
 
 
 def test_outside_of_a_trace_tensorflow_is_as_it_was():
@@ -272,6 +439,33 @@ def test_each_trial_has_its_own_constants():
     assert len({tuner.history(n)["loss"][0] for n in range(4)}) == 4
     same(tuner, 3, alone(tuner.trial(3), build, x, y=labels, **call))
     assert tuner.best_model().predict(x, verbose=0).shape == (60, 3)
+
+
+SCRIPT = """
+import keras
+import numpy as np
+import paceline
+
+x = np.ones((8, 4), "float32")
+
+def build(hp):
+    import tensorflow as tf
+    hidden = keras.layers.Dense(8, activation=tf.nn.tanh)
+    model = keras.Sequential([keras.Input((4,)), hidden, keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(hp.Float("lr", 1e-3, 1e-2)), "mse")
+    return model
+
+tuner = paceline.Tuner(build, "loss", "late", on_note=lambda note: None)
+tuner.search(x, x[:, :1], epochs=1, n_trials=1)
+print("PLANS", tuner.results()["plan"].tolist())
+"""
+
+
+def test_the_first_build_may_import_tensorflow(fresh_folder):
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False
+    )
+    assert "PLANS" in ended.stdout and "fit" not in ended.stdout, ended.stderr
 
 
 def test_an_error_names_the_line_and_what_to_write():

@@ -92,6 +92,14 @@ def draws(hp):
     return built(hp, keras.layers.Lambda(lambda x: x + 0.1 * tf.random.normal([20, 6])))
 
 
+def buckets(y, p):
+    return tf.cast(tf.math.floormod(tf.argmax(p, -1) * 1_000_003 * 4099, 1000), tf.float32)
+
+
+def hashes(hp):
+    return built(hp, metrics=[buckets])
+
+
 def search(build, study, **more):
     notes = []
     tuner = paceline.Tuner(build, "val_loss", study, sampler="random", seed=1,
@@ -103,7 +111,7 @@ def search(build, study, **more):
 
 
 found = {}
-for build in (losses, layer, draws):
+for build in (losses, layer, draws, hashes):
     name = build.__name__
     found[name] = search(build, name), search(build, "alone " + name, executor="fit")
 found["short"] = search(layer, "short", precision="bfloat16")
@@ -115,7 +123,7 @@ print("FOUND" + json.dumps(found))
 def test_packs_are_fit_on_tensorflow(session: str, fresh_folder: Path) -> None:
     pytest.importorskip("tensorflow", reason="these are TensorFlow's functions")
     on_tensorflow = session == "tensorflow.keras"
-    script = SCRIPT if on_tensorflow else SCRIPT.replace("layer, draws)", "layer)")
+    script = SCRIPT if on_tensorflow else SCRIPT.replace("layer, draws, hashes)", "layer)")
     found = run(session, script, fresh_folder)
     for name in ("losses", "layer"):
         (histories, plans, _), (alone, plans_alone, _) = found[name]
@@ -130,3 +138,6 @@ def test_packs_are_fit_on_tensorflow(session: str, fresh_folder: Path) -> None:
         (_, plans, notes), _ = found["draws"]
         assert set(plans) == {"fit"}
         assert any("tf.random.normal" in note and "runs once" in note for note in notes), notes
+        (_, plans, notes), _ = found["hashes"]
+        assert set(plans) == {"fit"}
+        assert any("cast them to tf.int32" in note for note in notes), notes

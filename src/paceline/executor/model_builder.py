@@ -78,12 +78,13 @@ class ModelBuilder:
 
         Raises BuildError if the function returned something other than a compiled model.
         """
-        with keras_private.no_tensorflow():
-            keras.utils.set_random_seed(seed)
-        trace.put_policy_back()
-        accept_tensorflow()
-        with keras_private.fresh_names():
-            model = noted_build(lambda: self._call(hp), _reserve())
+        was_loaded = "tensorflow" in sys.modules
+        try:
+            model = self._built(hp, seed)
+        except Exception:
+            if was_loaded or "tensorflow" not in sys.modules:
+                raise
+            model = self._built(hp, seed)  # it imported TensorFlow, which is now prepared
         if not isinstance(model, keras.Model):
             raise BuildError(
                 f"build(hp) must return a keras.Model, got {type(model).__name__}. End it with "
@@ -102,6 +103,15 @@ class ModelBuilder:
                 "them. Create new layers in each build, or create shared layers outside of build."
             )
         return model
+
+    def _built(self, hp: HyperParameters, seed: int) -> Any:
+        """Whatever the function returns, under a seed."""
+        with keras_private.no_tensorflow():
+            keras.utils.set_random_seed(seed)
+        trace.put_policy_back()
+        accept_tensorflow()
+        with keras_private.fresh_names():
+            return noted_build(lambda: self._call(hp), _reserve())
 
     def behind(self, ahead: LayersAhead) -> ModelBuilder:
         """Builds models without the layers that ran over the data before."""

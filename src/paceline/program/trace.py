@@ -27,6 +27,7 @@ from paceline.errors import UsageError
 from paceline.program import keras_private
 from paceline.program.canonical import Canonical, Unpackable, canonicalise, lift
 from paceline.program.foreign.tensorflow import accept_tensorflow
+from paceline.program.foreign.wide_results import without_marks
 
 #: Numbers of an array among the logs that are reported one by one, at most.
 _MOST_NUMBERS = 1000
@@ -422,6 +423,7 @@ def _trace(step: Callable[..., Any], state: tuple[list[Any], ...], batch: Any) -
     accept_tensorflow()
     shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), list(state))
     closed, out = jax.make_jaxpr(flat, return_shape=True)(*shapes, batch)
+    closed = without_marks(closed)
     before, after = jax.tree.leaves(shapes), jax.tree.leaves(out[1])
     if [(a.shape, a.dtype) for a in before] != [(a.shape, a.dtype) for a in after]:
         raise Unpackable("its step changes the shape or dtype of its state")

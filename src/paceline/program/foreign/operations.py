@@ -61,57 +61,44 @@ def _derived(primal: Callable[..., Any], *tangents: Callable[..., Any]) -> Calla
     tangent, the result and all inputs.
     """
 
-    @jax.custom_jvp
-    def function(*values: Any) -> Any:
-        return primal(*values)
-
-    @function.defjvp
-    def derivative(values: Any, given: Any) -> Any:
-        result = primal(*values)
-        parts = [f(t, result, *values) for f, t in zip(tangents, given, strict=True)]
-        return result, functools.reduce(jnp.add, parts)
-
     def called(op: Any, *values: Any) -> Any:
-        arrays = jnp.broadcast_arrays(*values)
-        exact = not jnp.issubdtype(arrays[0].dtype, jnp.inexact)
-        return primal(*arrays) if exact else function(*arrays)
+        if not jnp.issubdtype(values[0].dtype, jnp.inexact):
+            return primal(*values)
+        # A constant has no gradient. One of zero times infinity would be NaN.
+        places = [i for i, value in enumerate(values) if not isinstance(value, np.ndarray)]
+        known = {i: value for i, value in enumerate(values) if isinstance(value, np.ndarray)}
+
+        def every(given: Any) -> list[Any]:
+            found = known | dict(zip(places, given, strict=True))
+            return [found[i] for i in range(len(values))]
+
+        @jax.custom_jvp
+        def function(*given: Any) -> Any:
+            return primal(*every(given))
+
+        @function.defjvp
+        def derivative(given: Any, moved: Any) -> Any:
+            inputs = every(given)
+            result = primal(*inputs)
+            parts = (tangents[i](t, result, *inputs) for i, t in zip(places, moved, strict=True))
+            return result, functools.reduce(jnp.add, parts)
+
+        return function(*(values[i] for i in places)) if places else primal(*values)
 
     return called
-
-
-def _where(mask: Any, tangent: Any) -> Any:
-    return jnp.where(mask, tangent, jnp.zeros_like(tangent))
 
 
 _SELU, _SELU_ALPHA = 1.0507009873554804934193349852946, 1.7580993408473768599402175208123
 
 
-def _leaky_relu(op: Any, x: Any) -> Any:
-    alpha = op.get_attr("alpha")
-    leaky = _derived(
-        lambda x: jnp.where(x > 0, x, alpha * x), lambda t, _, x: jnp.where(x > 0, t, alpha * t)
-    )
-    return leaky(op, x)
+def _divided_no_nan(x: Any, y: Any) -> Any:
+    return jnp.where(y == 0, 0, x / jnp.where(y == 0, 1, y))
 
 
-def _power(op: Any, x: Any, y: Any) -> Any:
-    def by_base(t: Any, _: Any, x: Any, y: Any) -> Any:
-        return t * (y * jnp.power(x, y - 1))
-
-    def by_exponent(t: Any, z: Any, x: Any, y: Any) -> Any:
-        return t * (z * jnp.where(x > 0, jnp.log(jnp.where(x > 0, x, 1)), 0))
-
-    # A constant has no gradient. One of zero times infinity would be NaN.
-    if isinstance(y, np.ndarray):
-        return _derived(lambda x: jnp.power(x, y), lambda t, z, x: by_base(t, z, x, y))(op, x)
-    if isinstance(x, np.ndarray):
-        return _derived(lambda y: jnp.power(x, y), lambda t, z, y: by_exponent(t, z, x, y))(op, y)
-    return _derived(jnp.power, by_base, by_exponent)(op, x, y)
-
-
-def _divide_no_nan(op: Any, x: Any, y: Any) -> Any:
-    safe = jnp.where(y == 0, jnp.ones_like(y), y)
-    return jnp.where(y == 0, jnp.zeros((), y.dtype), x / safe)
+def _floor_divide(op: Any, x: Any, y: Any) -> Any:
+    if jnp.issubdtype(x.dtype, jnp.floating):  # Python's 1.0 // 0.1 is 9, TensorFlow's is 10
+        return jnp.floor(x / y)
+    return jnp.floor_divide(x, y)
 
 
 def _x_log_y(op: Any, x: Any, y: Any) -> Any:
@@ -157,9 +144,21 @@ def _sparse_cross_entropy(op: Any, logits: Any, labels: Any) -> Any:
     return -each[:, 0], jax.nn.softmax(logits) - jax.nn.one_hot(labels, logits.shape[-1])
 
 
+def _check_table(x: Any, indices: Any, sizes: Any) -> None:
+    """Refuses indices that may be beyond the end of a table, whose numbers cannot become NaN.
+
+    TensorFlow refuses such an index when it runs. ``sizes`` are those of the axes of the indices.
+    """
+    if jnp.issubdtype(x.dtype, jnp.inexact):
+        return
+    if not (isinstance(indices, np.ndarray) and np.all((indices >= 0) & (indices < sizes))):
+        raise ForeignOperationError("it takes integers or truth values by indices from data")
+
+
 def _gather(op: Any, x: Any, indices: Any, axis: Any) -> Any:
     batch, place = op.get_attr("batch_dims"), _int(axis)
     place = place + x.ndim if place < 0 else place
+    _check_table(x, indices, x.shape[place])
 
     def take(x: Any, indices: Any) -> Any:
         # TensorFlow refuses an index beyond the end: here its numbers are NaN.
@@ -172,11 +171,12 @@ def _gather(op: Any, x: Any, indices: Any, axis: Any) -> Any:
 
 
 def _gather_nd(op: Any, x: Any, indices: Any) -> Any:
+    _check_table(x, indices, x.shape[: indices.shape[-1]])
     parts = jnp.moveaxis(jnp.asarray(indices), -1, 0)
     place = tuple(
         jnp.where(part < 0, size, part) for part, size in zip(parts, x.shape, strict=False)
     )
-    return x.at[place].get(mode="fill")
+    return jnp.asarray(x).at[place].get(mode="fill")
 
 
 def _one_hot(op: Any, indices: Any, depth: Any, on: Any, off: Any) -> Any:
@@ -231,8 +231,11 @@ def _squeeze(op: Any, x: Any) -> Any:
 def _cumsum(op: Any, x: Any, axis: Any) -> Any:
     place = _int(axis)
     x = jnp.flip(x, place) if op.get_attr("reverse") else x
+    if op.get_attr("exclusive"):  # a difference would lose small numbers beside large ones
+        place, n = place % x.ndim, x.shape[place]
+        widths = [(int(i == place), 0) for i in range(x.ndim)]
+        x = lax.slice_in_dim(jnp.pad(x, widths), 0, n, axis=place)
     total = jnp.cumsum(x, place, dtype=x.dtype)
-    total = total - x if op.get_attr("exclusive") else total
     return jnp.flip(total, place) if op.get_attr("reverse") else total
 
 
@@ -247,7 +250,7 @@ def _band_part(op: Any, x: Any, lower: Any, upper: Any) -> Any:
     below, above = _int(lower), _int(upper)
     rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
     kept = ((below < 0) | (rows - columns <= below)) & ((above < 0) | (columns - rows <= above))
-    return jnp.where(kept, x, jnp.zeros((), x.dtype))
+    return jnp.where(kept, x, 0)
 
 
 def _diagonal(op: Any, x: Any, which: Any, padding: Any) -> Any:
@@ -324,7 +327,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         "Exp": jnp.exp,
         "Expm1": jnp.expm1,
         "Floor": jnp.floor,
-        "FloorDiv": jnp.floor_divide,
         "FloorMod": jnp.mod,
         "Greater": jnp.greater,
         "GreaterEqual": jnp.greater_equal,
@@ -346,7 +348,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         "Neg": jnp.negative,
         "NotEqual": jnp.not_equal,
         "OnesLike": jnp.ones_like,
-        "RealDiv": jnp.divide,
         "Reciprocal": jnp.reciprocal,
         "Relu": jax.nn.relu,
         "Round": jnp.round,
@@ -379,24 +380,37 @@ OPERATIONS |= {
     # Where two inputs are equal, the first one has the whole gradient; JAX gives half to each.
     "Maximum": _derived(
         jnp.maximum,
-        lambda t, _, x, y: _where(x >= y, t),
-        lambda t, _, x, y: _where(~(x >= y), t),
+        lambda t, _, x, y: jnp.where(x >= y, t, 0),
+        lambda t, _, x, y: jnp.where(x >= y, 0, t),
     ),
     "Minimum": _derived(
         jnp.minimum,
-        lambda t, _, x, y: _where(x <= y, t),
-        lambda t, _, x, y: _where(~(x <= y), t),
+        lambda t, _, x, y: jnp.where(x <= y, t, 0),
+        lambda t, _, x, y: jnp.where(x <= y, 0, t),
     ),
     # At their kinks these have other gradients in JAX.
     "Abs": _derived(jnp.abs, lambda t, _, x: t * jnp.sign(x)),
-    "LeakyRelu": _leaky_relu,
-    "Relu6": _derived(lambda x: jnp.clip(x, 0, 6), lambda t, _, x: _where((x > 0) & (x < 6), t)),
+    "LeakyRelu": lambda op, x: jnp.where(x > 0, x, op.get_attr("alpha") * x),
+    "Relu6": _derived(
+        lambda x: jnp.clip(x, 0, 6), lambda t, _, x: jnp.where((x > 0) & (x < 6), t, 0)
+    ),
     "Selu": _derived(
         lambda x: jnp.where(x < 0, _SELU_ALPHA * jnp.expm1(x), _SELU * x),
         lambda t, y, x: jnp.where(y < 0, t * (y + _SELU_ALPHA), t * _SELU),
     ),
-    "Pow": _power,
-    "DivNoNan": _divide_no_nan,
+    "Pow": _derived(
+        jnp.power,
+        lambda t, _, x, y: t * (y * jnp.power(x, y - 1)),
+        lambda t, z, x, y: t * (z * jnp.where(x > 0, jnp.log(jnp.where(x > 0, x, 1)), 0)),
+    ),
+    # JAX divides by the square of a small number, which is zero. So would XLA, of (x / y) / y.
+    "RealDiv": _derived(jnp.divide, lambda t, _, x, y: t / y, lambda t, _, x, y: t / y * (-x / y)),
+    "DivNoNan": _derived(
+        _divided_no_nan,
+        lambda t, _, x, y: _divided_no_nan(t, y),
+        lambda t, _, x, y: t * _divided_no_nan(_divided_no_nan(-x, y), y),
+    ),
+    "FloorDiv": _floor_divide,
     "Xlogy": _x_log_y,
     "AddN": lambda op, *values: functools.reduce(jnp.add, values),
     "ArgMax": _arg(jnp.argmax),

@@ -11,6 +11,10 @@ Some things have no public way:
 ``op_callbacks``
     show which operations run while JAX traces. Random numbers would be drawn once, and a variable
     read once, for all batches. Such a step is refused.
+``py_func_common``
+    is ``tf.numpy_function``. Outside of a graph it calls the Python function with no operation.
+``in_symbolic_scope``
+    tells whether Keras infers shapes, with sizes left open, or an export keeps what it traces.
 ``tf.keras.backend``
     has functions (``K.mean``) that read attributes of tensors before TensorFlow sees them. They
     are replaced by functions that look for arrays of JAX first.
@@ -38,16 +42,23 @@ import keras
 import numpy as np
 from jax.core import Tracer
 
+from paceline.program import jax_compat as jv
+from paceline.program.foreign import wide_results
 from paceline.program.foreign.operations import OPERATIONS, ForeignOperationError
 
 #: Operations of 64-bit integers whose results may need more than 32 bits.
-_GROWING = frozenset({"AddV2", "Cumsum", "Mul", "Pow", "Prod", "Square", "Sub", "Sum"})
+_GROWING = frozenset(
+    "AddN AddV2 BatchMatMulV2 Cumsum Einsum MatMul Mul Pow Prod Square SquaredDifference Sub "
+    "Sum".split()
+)
 #: Functions whose own gradient is the usual one, computed in another way.
 _USUAL_GRADIENT = frozenset({"silu", "swish"})
 #: Types that operations of JAX cannot have.
 _ELSEWHERE = frozenset({"float64", "uint64", "complex64", "complex128"})
 _INT32 = np.iinfo(np.int32)
-_lock = threading.Lock()
+#: The state of tracing where JAX traces nothing.
+_OUTSIDE = jv.trace_state()
+_lock = threading.RLock()  # importing TensorFlow may run a user's code
 #: ``.accepts``: whether this thread's steps hold operations of TensorFlow. ``.watched``: whether
 #: operations that run in this thread are watched, so that it has some.
 _here = threading.local()
@@ -69,12 +80,12 @@ def accept_tensorflow() -> None:
 
 def _watch_here() -> None:
     """Has operations of this thread be watched, and its arrays of JAX be answered for."""
-    if getattr(_here, "watched", False) or not getattr(_here, "accepts", False):
+    if _watched() or not getattr(_here, "accepts", False):
         return
     with _lock:
-        prepared = _prepare()
-    if prepared:
-        _framework("op_callbacks").add_op_callback(_watch)
+        begin = _prepare()
+    if begin is not None:
+        begin()
         _here.watched = True
 
 
@@ -84,16 +95,18 @@ def _framework(name: str) -> Any:
 
 
 @functools.cache
-def _prepare() -> bool:
-    """Changes TensorFlow, once; returns whether it has the names that this module needs."""
+def _prepare() -> Callable[[], None] | None:
+    """Changes TensorFlow, once; returns what begins to watch a thread, None without the names."""
     try:
         import tensorflow as tf
 
         base, constant = tf.__internal__.dispatch.GlobalOpDispatcher, tf.__internal__.EagerTensor
-        found = callable(_framework("op_callbacks").add_op_callback)
-        found = found and callable(_framework("op_def_registry").get)
+        scripts: Any = importlib.import_module("tensorflow.python.ops.script_ops")
+        scripts.py_func_common = _not_once(scripts.py_func_common)
+        add = _framework("op_callbacks").add_op_callback
+        watch = functools.partial(_watch, _framework("op_def_registry").get)
     except (ImportError, AttributeError):
-        return False
+        return None
 
     class Dispatcher(base):
         """Answers for functions of TensorFlow that are given arrays of JAX."""
@@ -104,26 +117,30 @@ def _prepare() -> bool:
                 return self.NOT_SUPPORTED
             return _translated(op, args, kwargs)
 
-    if found:
-        Dispatcher().register()
-        constant.__jax_array__ = property(_converter)
-        compiled: Any = type(tf.function(lambda: None))
-        compiled.__call__ = _looking(compiled.__call__, lambda function: function.python_function)
-        for device in tf.config.list_physical_devices("GPU"):
-            with suppress(RuntimeError, ValueError):  # it has begun, or the user has divided it
-                tf.config.experimental.set_memory_growth(device, True)
-    return found
+    Dispatcher().register()
+    constant.__jax_array__ = property(_converter)
+    compiled: Any = type(tf.function(lambda: None))
+    compiled.__call__ = _not_compiled(compiled.__call__)
+    for device in tf.config.list_physical_devices("GPU"):
+        with suppress(RuntimeError, ValueError):  # it has begun, or the user has divided it
+            tf.config.experimental.set_memory_growth(device, True)
+    return functools.partial(add, watch)
 
 
 def _converter(constant: Any) -> Callable[[], Any]:
     """What JAX calls for a constant among its operands; outside of a trace there is none."""
-    if not (getattr(_here, "watched", False) and _tracing()):
+    if not _tracing():
         raise AttributeError("__jax_array__")
     return lambda: jnp.asarray(_narrow(constant.numpy()))
 
 
+def _watched() -> bool:
+    return getattr(_here, "watched", False)
+
+
 def _tracing() -> bool:
-    return isinstance(jnp.zeros(()), Tracer)
+    """Whether JAX traces in this thread, and it is watched."""
+    return _watched() and jv.trace_state() != _OUTSIDE
 
 
 @functools.cache
@@ -139,39 +156,68 @@ def _replace_backend_functions() -> None:
                 setattr(own, function.__name__, looking)
 
 
-def _looking(
-    function: Callable[..., Any], inner: Callable[[Any], Any] | None = None
-) -> Callable[..., Any]:
-    """A function that looks for arrays of JAX among its arguments.
-
-    ``inner`` returns what is called for them, from the first argument; None: the call is traced
-    into a graph.
-    """
+def _looking(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that looks for arrays of JAX among its arguments."""
 
     @functools.wraps(function)
     def looking(*args: Any, **kwargs: Any) -> Any:
         _watch_here()
-        if not _has_tracers((args, kwargs)):
-            return function(*args, **kwargs)
-        if inner is None:
+        if _has_tracers((args, kwargs)):
             return _translated(function, args, kwargs)
-        return inner(args[0])(*args[1:], **kwargs)
+        return function(*args, **kwargs)
 
     return looking
 
 
+def _not_compiled(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call of a ``tf.function``; while JAX traces, that of its Python function.
+
+    The operations that it runs are then watched one by one.
+    """
+
+    @functools.wraps(call)
+    def called(function: Any, *args: Any, **kwargs: Any) -> Any:
+        _watch_here()
+        if _tracing():
+            return function.python_function(*args, **kwargs)
+        return call(function, *args, **kwargs)
+
+    return called
+
+
+def _not_once(call: Callable[..., Any]) -> Callable[..., Any]:
+    """``tf.numpy_function``, which raises ForeignOperationError while JAX traces."""
+    signature = inspect.signature(call)
+
+    @functools.wraps(call)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        stateful = signature.bind(*args, **kwargs).arguments.get("stateful", True)
+        if stateful and _tracing():
+            raise ForeignOperationError(_of_effects("PyFunc"))
+        return call(*args, **kwargs)
+
+    return called
+
+
 def _watch(
-    op_type: Any, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None
+    definition_of: Callable[[str], Any],
+    op_type: Any,
+    inputs: Any,
+    attrs: Any,
+    outputs: Any,
+    op_name: Any = None,
+    graph: Any = None,
 ) -> None:
     """Raises ForeignOperationError if an operation with effects runs while JAX traces."""
+    if graph is not None or not _tracing():
+        return
     kind = op_type if isinstance(op_type, str) else op_type.decode()
-    if graph is not None or kind == "Assert":  # the values of an assertion are known
+    definition = definition_of(kind)
+    if definition is None:  # a compiled function, which may have any effects
+        kind = "PartitionedCall"
+    elif not definition.is_stateful:
         return
-    definition = _framework("op_def_registry").get(kind)
-    if definition is None or not definition.is_stateful:
-        return
-    if _tracing():
-        raise ForeignOperationError(_of_effects(kind))
+    raise ForeignOperationError(_of_effects(kind))
 
 
 def _of_effects(kind: str) -> str:
@@ -187,7 +233,7 @@ def _leaves(tree: Any) -> tuple[list[Any], Any]:
 
 def _has_tracers(arguments: Any) -> bool:
     """Whether JAX traces the arguments of a call, in a thread that is watched."""
-    if not getattr(_here, "watched", False):
+    if not _watched():
         return False
     found = _leaves(arguments)[0]
     return any(isinstance(_array(leaf), Tracer) for leaf in found)
@@ -210,11 +256,10 @@ def _translated(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             symbolic_args, symbolic_kwargs = jax.tree.unflatten(tree, symbolic)
             results = function(*symbolic_args, **symbolic_kwargs)
         tensors = [each for each in tf.nest.flatten(results) if _is_tensor(each)]
-        open_size = _open_size(given)
-        if open_size is None:
-            values = _values(graph, tensors, given, usual=name in _USUAL_GRADIENT)
+        if open_sizes := _open_sizes(given):
+            values = {each.name: _of_shape(each, open_sizes) for each in tensors}
         else:
-            values = {each.name: _of_shape(each, open_size) for each in tensors}
+            values = _values(graph, tensors, given, usual=name in _USUAL_GRADIENT)
     except ForeignOperationError as error:
         error.function = error.function or name
         raise
@@ -225,13 +270,29 @@ def _translated(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return tf.nest.map_structure(value_of, results)
 
 
-def _open_size(given: dict[str, Any]) -> Any:
-    """The size that Keras leaves open while it builds a model; None if all sizes are known."""
-    sizes = (size for array in given.values() for size in array.shape)
-    return next((size for size in sizes if not isinstance(size, int)), None)
+def _open_sizes(given: dict[str, Any]) -> list[Any]:
+    """The sizes that Keras leaves open while it infers shapes.
+
+    Raises ForeignOperationError if another trace, whose numbers count, leaves a size open.
+    """
+    sizes = [size for array in given.values() for size in array.shape]
+    found = [size for size in sizes if not isinstance(size, int)]
+    if found and not _infers_shapes():
+        raise ForeignOperationError(
+            "an export with open sizes needs keras.ops instead of TensorFlow's functions"
+        )
+    return found
 
 
-def _of_shape(tensor: Any, open_size: Any) -> Any:
+def _infers_shapes() -> bool:
+    try:
+        from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+    except ImportError:
+        return False
+    return bool(in_symbolic_scope())
+
+
+def _of_shape(tensor: Any, open_sizes: list[Any]) -> Any:
     """Stands for a result where only its shape counts: Keras forgets open sizes afterwards."""
     import tensorflow as tf
 
@@ -240,8 +301,21 @@ def _of_shape(tensor: Any, open_size: Any) -> Any:
     if (known := tf.get_static_value(tensor)) is not None:
         return np.asarray(known, tensor.dtype.as_numpy_dtype)
     _check_width(tensor.op)
-    shape = [open_size if size is None else size for size in tensor.shape]
-    return jnp.zeros(shape, jax.dtypes.canonicalize_dtype(tensor.dtype.as_numpy_dtype))
+    kind = jax.dtypes.canonicalize_dtype(tensor.dtype.as_numpy_dtype)
+    names = {str(size) for size in open_sizes}
+
+    def sizes_of(sizes: Any) -> list[Any]:
+        return [open_sizes[0] if size is None else int(size) for size in sizes]
+
+    if tensor.op.type == "Reshape" and len(names) == 1 and names.pop().isidentifier():
+        # If one size is open, and not a multiple of another, -1 follows from the others.
+        whole, wanted = tensor.op.inputs
+        with suppress(Exception):  # JAX may not find it
+            zeros = jnp.zeros(sizes_of(whole.shape), kind)
+            found = jnp.reshape(zeros, sizes_of(tf.get_static_value(wanted, partial=True)))
+            if all(isinstance(size, int) or size == open_sizes[0] for size in found.shape):
+                return found
+    return jnp.zeros(sizes_of(tensor.shape), kind)
 
 
 def _symbolic(leaf: Any, given: dict[str, Any]) -> Any:
@@ -251,9 +325,12 @@ def _symbolic(leaf: Any, given: dict[str, Any]) -> Any:
     array = _array(leaf)
     if isinstance(array, jax.Array):
         shape = [size if isinstance(size, int) else None for size in array.shape]
-        stand_in = tf.compat.v1.placeholder(tf.as_dtype(array.dtype), shape)
+        wide = wide_results.unmarked(array)
+        array, of_truth = wide or (array, False)
+        dtype = tf.int64 if wide and not of_truth else tf.as_dtype(array.dtype)
+        stand_in = tf.compat.v1.placeholder(dtype, shape)
         given[stand_in.name] = array
-        return stand_in
+        return tf.cast(stand_in, tf.int64) if of_truth else stand_in
     if isinstance(leaf, tf.Variable):
         raise ForeignOperationError("it reads a tf.Variable, whose value may change")
     if not isinstance(leaf, tf.Tensor):
@@ -357,9 +434,13 @@ def _check_width(op: Any) -> None:
         source = op.inputs[0]
         if op.type == "Cast" and source.dtype.is_floating:
             raise ForeignOperationError("it makes 64-bit integers of floats; cast to tf.int32")
-        counts = op.type == "Sum" and source.op.type == "Cast" and source.op.inputs[0].dtype.is_bool
-        if op.type in _GROWING and not counts:
+        if op.type in _GROWING and not (op.type == "Sum" and _is_of_truth(source)):
             raise ForeignOperationError("it calculates with 64-bit integers; cast to tf.int32")
+
+
+def _is_of_truth(tensor: Any) -> bool:
+    """Whether numbers were made of truth values: a sum of them needs no 64 bits."""
+    return tensor.op.type == "Cast" and tensor.op.inputs[0].dtype.is_bool
 
 
 def _returned(value: Any, tensor: Any) -> Any:
@@ -367,6 +448,8 @@ def _returned(value: Any, tensor: Any) -> Any:
     import tensorflow as tf
 
     if not isinstance(value, np.ndarray):
+        if tensor.dtype.name == "int64" and value.dtype == np.int32:
+            return wide_results.marked(value, of_truth=_is_of_truth(tensor))
         return value
     if tensor.dtype.is_integer:
         with tf.init_scope():

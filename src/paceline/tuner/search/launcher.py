@@ -21,6 +21,7 @@ from paceline.executor.base import Job, SiblingModelBuilder
 from paceline.executor.pack_executor import PackExecutor
 from paceline.program import keras_private
 from paceline.program.canonical import Unpackable
+from paceline.program.foreign.operations import ForeignOperationError
 from paceline.program.trace import refusal
 from paceline.search_space import HyperParameters
 from paceline.study.proposer import BuildFailed, Proposal
@@ -431,6 +432,8 @@ class TrialLauncher:
                 if order.early_leader == number and packs.demand.trains_long(program, epochs):
                     order.end_wave()
         except Unpackable as why:
+            if isinstance(why, ForeignOperationError) and self._context.session is None:
+                raise  # ``fit`` runs on JAX, too
             self._members.withdraw(number)
             self._send_to_fit(number, jobs, str(why))
         except Exception as error:  # of the user's steps
