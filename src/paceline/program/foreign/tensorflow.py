@@ -261,7 +261,8 @@ def _translated(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         else:
             values = _values(graph, tensors, given, usual=name in _USUAL_GRADIENT)
     except ForeignOperationError as error:
-        raise ForeignOperationError(str(error), error.function or name) from None
+        error.function = error.function or name  # in the innermost error, where it is looked for
+        raise
 
     def value_of(result: Any) -> Any:
         return _returned(values[result.name], result) if _is_tensor(result) else result
