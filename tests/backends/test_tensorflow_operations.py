@@ -20,6 +20,7 @@ import paceline
 from paceline.program.foreign.operations import OPERATIONS, ForeignOperationError
 from paceline.program.foreign.tensorflow import accept_tensorflow
 from paceline.program.foreign.wide_results import without_marks
+from paceline.tuner.search.session import foreign_calls
 from streams import alone, same, search
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="packs need JAX")
@@ -395,6 +396,14 @@ def test_what_would_not_be_the_same_is_refused(name):
     kind = ForeignOperationError if why else Exception
     with pytest.raises(kind, match=why or "."):
         jax.jit(function)(X)
+
+
+def test_an_error_names_the_function_alone_that_is_refused():
+    layer = keras.layers.Lambda(lambda x: tf.math.cumprod(tf.nn.elu(x)))
+    with pytest.raises(ForeignOperationError, match="Cumprod has no counterpart") as raised:
+        jax.jit(layer.call)(X)
+    text = foreign_calls(raised.value)
+    assert text is not None and "calls tf.math.cumprod, which" in text
 
 
 def test_a_size_follows_from_an_open_one():

@@ -261,7 +261,7 @@ def _translated(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         else:
             values = _values(graph, tensors, given, usual=name in _USUAL_GRADIENT)
     except ForeignOperationError as error:
-        error.function = error.function or name
+        error.function = error.function or name  # in the innermost error, where it is looked for
         raise
 
     def value_of(result: Any) -> Any:
