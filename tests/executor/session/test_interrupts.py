@@ -32,6 +32,14 @@ class Process(JaxProcess):
         threading.Thread(target=self._receive, daemon=True).start()
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c_is_heard():
+    """A suite in the background of a shell ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def process():
     ours, theirs = socket.socketpair()
@@ -118,13 +126,9 @@ def test_a_second_ctrl_c_ends_a_function_of_the_session_with_an_answer(process) 
 def test_the_answer_to_a_question_that_was_interrupted_answers_no_other() -> None:
     ours, theirs = map(Channel, socket.socketpair())
     link = SessionLink(ours, 0)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        threading.Timer(0.2, _interrupt).start()
-        with pytest.raises(KeyboardInterrupt, match="^$"):
-            link.ask("first")
-    finally:
-        signal.signal(signal.SIGINT, before)
+    threading.Timer(0.2, _interrupt).start()
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        link.ask("first")
     for asked, value in ((1, "of the first"), (2, "of the second")):
         theirs.send(Answered(asked, value), ANSWER)
         link.answers.put(ours.receive())
