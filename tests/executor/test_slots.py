@@ -370,11 +370,13 @@ def test_trials_train_long_if_a_program_compiles_meanwhile(
         return jax.lax.fori_loop(0, 3, lambda i, c: c @ b, a) if loops else a @ b
 
     square = jax.ShapeDtypeStruct((1000, 1000), np.float32)
-    full = SimpleNamespace(closed=jax.make_jaxpr(step)(square, square))
+    full = SimpleNamespace(
+        closed=jax.make_jaxpr(step)(square, square),
+        canonical=SimpleNamespace(convolves=convolves),
+    )
     met = SimpleNamespace(
         name="p",
         queue=[],
-        convolves=convolves,
         train=SimpleNamespace(full=full),
         work=SimpleNamespace(steps=94),  # of 2 GFLOP
     )

@@ -44,6 +44,7 @@ from paceline.executor.sharing.family import (
 from paceline.pack.plan.base import count_flops, has_loops, step_flops
 from paceline.program.formulas.model_structure import ModelStructure, structure_of
 from paceline.program.padding.axes import NotPaddable
+from paceline.program.trace import Step
 from paceline.program.variants.layout import VariantLayout, lay_out
 from paceline.program.variants.step import Variants, elementwise_work
 
@@ -69,9 +70,9 @@ T = TypeVar("T")
 InSteps = Generator[None, None, T]
 
 
-def unknown_cost(traced: TracedModel) -> bool:
-    """Whether the cost of other widths and choices is unknown: that of loops and convolutions."""
-    return traced.train.canonical.convolves or has_loops(traced.train.closed)
+def unknown_cost(step: Step) -> bool:
+    """Whether the cost of a training step is unknown: that of loops and convolutions."""
+    return step.canonical.convolves or has_loops(step.closed)
 
 
 def in_structures(operations: float) -> float:
@@ -108,7 +109,7 @@ class FamilyBuilder:
         """
         always, by_filling = self.widths.always, self._fills_accelerator
         if not always:
-            if unknown_cost(self.traced) and not by_filling:
+            if unknown_cost(self.traced.train) and not by_filling:
                 return None
             if self._may_be_huge(ranges):
                 return None  # not even built: it may not fit in memory

@@ -151,7 +151,7 @@ def _differing(whole: LocalGroup, group: LocalGroup) -> int:
 
 def _pays(whole: LocalGroup, groups: Sequence[LocalGroup]) -> bool:
     """Whether training at the largest widths takes less than programs of their own."""
-    if unknown_cost(_traced(whole)):
+    if unknown_cost(whole.train.full):
         return False
     most = step_flops(whole.train.full.closed)
     extra = sum(

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import DataError, UsageError
 from paceline.executor.base import EpochLimit, Failed, SearchData, UserNotifier
-from paceline.executor.sharing.family_builder import in_structures
+from paceline.executor.sharing.family_builder import in_structures, unknown_cost
 from paceline.executor.sharing.grouping import LocalGroup, TrialGroup, TrialGrouper, program_of
 from paceline.executor.training.memory import DeviceData, is_out_of_memory, size_text
 from paceline.executor.training.planner import Planner
 from paceline.pack.callbacks.driver import abandon
 from paceline.pack.pack import Pack, SlotTrial
-from paceline.pack.plan.base import has_loops, step_flops
+from paceline.pack.plan.base import step_flops
 from paceline.program.canonical import Unpackable
 
 if TYPE_CHECKING:
@@ -308,14 +308,13 @@ class TrialDemand:
     def trains_long(self, program: str, epochs: float) -> bool:
         """Whether a trial may train longer than its program, of this name, compiles.
 
-        ``epochs`` are those that a trial trains on average. What convolutions and loops cost is
-        unknown.
+        ``epochs`` are those that a trial trains on average.
         """
         group = next(group for group in self.grouper.groups if group.name == program)
-        step = group.train.full.closed
-        if group.convolves or has_loops(step):
+        step = group.train.full
+        if unknown_cost(step):
             return True
-        return in_structures(step_flops(step) * group.work.steps * epochs) > 1
+        return in_structures(step_flops(step.closed) * group.work.steps * epochs) > 1
 
     @property
     def begins(self) -> bool:
