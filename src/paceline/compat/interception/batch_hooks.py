@@ -12,7 +12,6 @@ from paceline.pack.callbacks.slot_model import (
     Slot,
     SlotModel,
     check_attributes,
-    plain_attributes,
 )
 
 
@@ -30,7 +29,7 @@ class BatchHooks:
         self._callbacks: Any = None  # a CallbackList
         self._call: Callable[[], None] | None = None  # that the function's thread is to make
         self._error: BaseException | None = None  # what a callback has raised in this epoch
-        # As the pack was compiled with them; None once ``fit`` would have traced its step.
+        # The model's attributes; None once ``fit`` would have traced its step.
         self._built_with: dict[tuple[str, str], Any] | None = None
 
     # -- in the engine's thread --------------------------------------------------------------------
@@ -64,12 +63,20 @@ class BatchHooks:
 
     # -- in the function's thread ------------------------------------------------------------------
 
-    def begin(self, model: Any, callbacks: keras.callbacks.CallbackList) -> None:
-        """Notes the callbacks, and the built model whose variables they see."""
+    def begin(
+        self,
+        model: Any,
+        callbacks: keras.callbacks.CallbackList,
+        built_with: dict[tuple[str, str], Any],
+    ) -> None:
+        """Notes the callbacks, and the built model whose variables they see.
+
+        ``built_with`` are its ``plain_attributes`` as the pack was compiled with them.
+        """
         self._callbacks, self._model = callbacks, SlotModel(model, borrowed=True)
         self._model.trains = True
         self._model.attach(self._slot)
-        self._built_with = plain_attributes(model)
+        self._built_with = built_with
 
     @property
     def froze(self) -> bool:

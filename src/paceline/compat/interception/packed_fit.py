@@ -161,7 +161,7 @@ class FitHandler:
             )
             model.stop_training = False
             if packed_fit.hooks is not None:
-                packed_fit.hooks.begin(model, callbacks)
+                packed_fit.hooks.begin(model, callbacks, built_with)
             callbacks.on_train_begin()
             for epoch in range(arguments.initial_epoch, arguments.epochs):
                 callbacks.on_epoch_begin(epoch)
