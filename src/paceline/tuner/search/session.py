@@ -317,9 +317,10 @@ def what_stands_in_the_way(error: BaseException) -> str:
 
 def foreign_calls(error: BaseException) -> str | None:
     """The user's line that calls another backend's functions, and what to write; None if none."""
-    where, line = _users_line(_causes(error))
+    causes = _causes(error)
+    where, line = _users_line(causes)
     calls = {match[0]: match[1] for match in _CALLED.finditer(line)}
-    inner = reversed(_causes(error))  # without what Keras adds
+    inner = reversed(causes)  # without what Keras adds
     refused = next((e for e in inner if isinstance(e, ForeignOperationError)), None)
     if refused is not None:  # other calls of the line may run on JAX
         calls = {c: of for c, of in calls.items() if of == refused.function} or calls
