@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from quality_per_second import median, values_of
 
 ROOT = Path(__file__).resolve().parents[1]
 README, SPEED = "README.md", "docs/explanation/speed.md"
@@ -298,15 +299,11 @@ _QUALITY_SIDES = {
 
 
 def quality_table(report: dict[str, Any]) -> str:
-    """Return the tables of quality_per_second.json: the best models after so many seconds."""
+    """Return the tables of quality_per_second.json: how good the best models are, by time."""
     entries, facts = report["entries"], report["machine"]
-    found: dict[tuple[str, str, int], list[list[float]]] = {}
-    for key, entry in entries.items():
-        work, side, _, _ = key.split()
-        for seconds, values in entry["after"].items():
-            found.setdefault((work, side, int(seconds)), []).append(values or [0.0, 0.0])
-    after = sorted({seconds for _, _, seconds in found})
-    sides = [side for side in _QUALITY_SIDES if any(side == each for _, each, _ in found)]
+    found = values_of(entries)
+    after = sorted({seconds for _, seconds, _ in found})
+    sides = [side for side in _QUALITY_SIDES if any(side == each for _, _, each in found)]
 
     def rows(times: list[int], which: int) -> list[str]:
         return [
@@ -315,8 +312,7 @@ def quality_table(report: dict[str, Any]) -> str:
         ]
 
     def cell(work: str, side: str, times: list[int], which: int) -> str:
-        each = (statistics.median(v[which] for v in found[work, side, t]) for t in times)
-        return " / ".join(f"{value:.3f}" for value in each)
+        return " / ".join(f"{median(found[work, time, side], which):.3f}" for time in times)
 
     names = f"{' | '.join(_QUALITY_SIDES[side] for side in sides)} |"
     line = "|---" * (len(sides) + 1) + "|"

@@ -265,7 +265,7 @@ def by_peer(
         if each in kept:
             value, model, weights = kept[each]
             model.set_weights(weights)
-            last = [round(value, 4), accuracy(model, test)]
+            last = [value, accuracy(model, test)]
         after[str(each)] = last
     return {"after": after, "bests": bests, **counts}
 
