@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from executor.fakes import FakeProgram, group
+from executor.fakes import FakeProgram, group, trial
 from paceline.data.adapters import EpochBatches
 from paceline.data.arrays import ArrayData
 from paceline.data.batched import BatchedDataset
@@ -21,6 +21,7 @@ from paceline.executor.training import memory
 from paceline.executor.training.memory import DeviceData, SlotCapacity
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import Workload
+from paceline.program.trace import State
 
 X = np.arange(80, dtype=np.float32).reshape(40, 2)
 Y = np.arange(40, dtype=np.int32)
@@ -176,6 +177,51 @@ def test_as_many_slots_fit_as_a_power_of_two_beside_the_data(
 ) -> None:
     monkeypatch.setenv(memory.LIMIT, str(free + TRAIN_BYTES + VALIDATION_BYTES))
     assert room(data, 8, packs_at_once) == SlotCapacity(fitting, 1000.0, 1, free)
+
+
+def other_group(n_slots: int, slot_bytes: int, held: int) -> Any:
+    """A group of which one pack is on the device, with variables of ``held`` bytes in each slot."""
+    made = on(Workload(TRAIN, VALIDATION, 4, 4))
+    made.state = State([np.zeros(held, np.int8)], [], [], [])
+    made.program = program(n_slots, slot_bytes)
+    pack: Any = SimpleNamespace(on_device=True, live=[0], program=made.program)
+    made.packs = [pack]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("free", "fitting"),
+    # 8 x 400 bytes of variables there. With 8 slots, both need 8 x 600 bytes to train with.
+    [
+        (8000 + 3200, 8),
+        (8000 + 3199, 4),
+        (1600 + 4800 + 3200, 4),
+        (4800 + 800 + 3200, 2),
+        (3200, 0),
+    ],
+)
+def test_variables_of_others_take_memory_and_what_packs_train_with_is_used_in_turn(
+    data: DeviceData, monkeypatch: pytest.MonkeyPatch, free: int, fitting: int
+) -> None:
+    monkeypatch.setenv(memory.LIMIT, str(free + TRAIN_BYTES + VALIDATION_BYTES))
+    made = other_group(8, 1000, 400)
+    found = data.room(made, made.program, 1, [other_group(8, 1000, 400)])
+    assert found.fitting == fitting
+
+
+def test_what_a_device_says_is_free_lacks_what_others_hold_already(
+    data: DeviceData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(memory.LIMIT, raising=False)
+    monkeypatch.setattr(memory, "free_bytes", lambda: 8000.0)
+    made, other = other_group(8, 1000, 400), other_group(8, 1000, 400)
+    data.of(made, None)
+    assert data.room(made, made.program, 1, [other]).fitting == 8
+    other.packs[0].on_device = False  # it is about to begin
+    assert data.room(made, made.program, 1, [other]).free == 8000 - 8 * 400
+    other.packs.clear()
+    other.queue.append(trial(0))
+    assert data.room(made, made.program, 1, [other]).free == 8000 - 8 * 400
 
 
 def test_slots_are_as_many_as_the_program_has_where_more_would_fit(

@@ -40,7 +40,8 @@ from paceline.executor.base import (
 from paceline.executor.local import LocalExecutor
 from paceline.executor.model_builder import ModelBuilder
 from paceline.executor.process import random_state_kept
-from paceline.executor.training import stream
+from paceline.executor.training import memory, stream
+from paceline.executor.training.memory import MemorySharers
 from paceline.executor.training.slots import SlotAllocator, TrialDemand
 from paceline.executor.training.stream import PackStream
 from paceline.pack.pack import Pack
@@ -83,7 +84,9 @@ class Forming:
             of=lambda made, layout: (ResidentArrays(None, 8, 2, made.work.epochs), None)
         )
         data: Any = SearchData(None)  # type: ignore[arg-type]
-        slots = SlotAllocator(self.planner, device_data, data, UserNotifier(), EpochLimit())
+        slots = SlotAllocator(
+            *(self.planner, device_data, data, UserNotifier(), EpochLimit(), MemorySharers())
+        )
         self.demand = TrialDemand(self.planner, grouper)
         unused: Any = None
         self.stream = PackStream(
@@ -254,14 +257,22 @@ class Run:
         streams: Whether the trials stream; else they train in rounds.
         two: Whether they are of two structures.
         limit: Seconds that an epoch may take.
+        slots: Of a pack.
+        sharers: Executors on the same device.
     """
 
     def __init__(
-        self, *, streams: bool = True, two: bool = False, limit: float | None = None
+        self,
+        *,
+        streams: bool = True,
+        two: bool = False,
+        limit: float | None = None,
+        slots: int = 2,
+        sharers: memory.MemorySharers | None = None,
     ) -> None:
         self.two = two
-        options = PackOptions(slots=2, plan="vectorized")
-        self.local = LocalExecutor(DATA, options, limit=EpochLimit(limit))
+        options = PackOptions(slots=slots, plan="vectorized")
+        self.local = LocalExecutor(DATA, options, limit=EpochLimit(limit), sharers=sharers)
         self.local.steady = streams
         self.logs: dict[int, list[dict[str, float]]] = {n: [] for n in range(len(RATES))}
         self.weights: dict[int, list[list[np.ndarray]]] = {n: [] for n in range(len(RATES))}
@@ -461,11 +472,12 @@ def test_a_pack_that_fails_fails_its_trials_and_no_others(monkeypatch, rounds):
 
 
 def test_where_memory_runs_out_rounds_go_on_with_fewer_slots(monkeypatch, rounds):
-    run_epoch, left = Pack.run_epoch, [1]
+    """After the packs beside have ended: then it is clear that it is too large by itself."""
+    run_epoch, beside = Pack.run_epoch, []
 
     def failing(self: Pack) -> Any:
-        if left and any(each.number == 2 for each in self.live):
-            left.clear()
+        if self.program.n_slots > 1 and any(each.number == 2 for each in self.live):
+            beside.append(sum(p.on_device for g in run.local._grouper.groups for p in g.packs))
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
         return run_epoch(self)
 
@@ -474,9 +486,110 @@ def test_where_memory_runs_out_rounds_go_on_with_fewer_slots(monkeypatch, rounds
     run.submit(*range(len(RATES)))
     run.train()
     assert run.failed == {}
+    assert beside[-1] == 0 and len(beside) <= 2
     assert not run.local.streaming
     assert {len(logs) for logs in run.logs.values()} == {EPOCHS}
     run.local.close()
+
+
+class Device:
+    """A device that holds one and a half packs of the runs' groups.
+
+    As an accelerator, it trains one pack at a time. ``known``: whether it says what is free.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *runs: Run, known: bool = True) -> None:
+        self.runs, self.n_refused = runs, 0
+        run_epoch = Pack.run_epoch
+
+        def run(pack: Pack) -> Any:
+            held = self.used() + (0.0 if pack.on_device else self.needed(pack)[0])
+            if held + self.needed(pack)[1] > self.limit():
+                self.n_refused += 1
+                raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+            return run_epoch(pack)
+
+        monkeypatch.setattr(Pack, "run_epoch", run)
+        if known:
+            monkeypatch.delenv(memory.LIMIT, raising=False)
+            monkeypatch.setattr(memory, "free_bytes", lambda: self.limit() - self.used())
+        for each in runs:
+            each.local._planner.packs_at_once = 1
+
+    def groups(self) -> list[Any]:
+        return [group for run in self.runs for group in run.local._grouper.groups]
+
+    def packs(self) -> list[Pack]:
+        return [pack for group in self.groups() for pack in group.packs if pack.on_device]
+
+    def needed(self, pack: Pack) -> tuple[float, float]:
+        (found,) = [group for group in self.groups() if pack in group.packs]
+        return memory._pack_bytes(found, pack.program)
+
+    def used(self) -> float:
+        data = sum(memory._data_bytes(run.local._grouper.groups[0]) for run in self.placed())
+        return data + sum(self.needed(pack)[0] for pack in self.packs())
+
+    def placed(self) -> list[Run]:
+        return [run for run in self.runs if run.local._device_data._on_device]
+
+    def limit(self) -> float:
+        made = [g for g in self.groups() if g.program is not None and g.program.ready()]
+        sizes = [memory._pack_bytes(group, group.program) for group in made]
+        data = sum(memory._data_bytes(run.local._grouper.groups[0]) for run in self.runs)
+        return max(1.5 * a + b for a, b in sizes) + data if sizes else np.inf
+
+
+@pytest.mark.parametrize(
+    ("streams", "slots", "known"),
+    slow_where(
+        [
+            (streams, slots, known)
+            for streams, slots in ((True, 1), (True, 2), (False, 16))
+            for known in (True, False)
+        ],
+        lambda case: case != (True, 1, True),
+    ),
+)
+def test_trials_wait_while_others_hold_the_memory_and_none_fails(
+    monkeypatch, streams, slots, known
+):
+    """Two structures, each of which fits alone, but not beside the other."""
+    before, run = (Run(streams=streams, two=True, slots=slots) for _ in range(2))
+    before.local._planner.packs_at_once = 1
+    before.finish()
+    device = Device(monkeypatch, run, known=known)
+    run.finish()
+    assert run.failed == {}
+    assert {group.most_slots for group in run.local._grouper.groups} == {None}
+    same(run, before)
+    assert bool(device.n_refused) <= (not known)
+
+
+@pytest.mark.parametrize("streams", slow_where([True, False], lambda streams: not streams))
+def test_an_executor_waits_for_the_memory_of_another(monkeypatch, rounds, streams):
+    """Intercepted fits have one for each data set, and those train in turn."""
+    sharers = memory.MemorySharers()
+    runs = [Run(streams=streams, sharers=sharers) for _ in range(2)]
+    device = Device(monkeypatch, *runs)
+    monkeypatch.setattr(stream, "_SLICE", 0.0)
+    for run in runs:
+        run.submit(*range(len(RATES)))
+    together = 0
+    while any(run.local.busy for run in runs):
+        for run in runs:
+            run.train(times=1)
+            together += len({id(g) for g in device.groups() if g.on_device}) > 1
+    assert [run.failed for run in runs] == [{}, {}] and together == device.n_refused == 0
+    for run in runs:
+        assert {len(logs) for logs in run.logs.values()} == {EPOCHS}
+        for number in run.logs:
+            np.testing.assert_allclose(
+                [logs["loss"] for logs in run.logs[number]],
+                [logs["loss"] for logs in rounds.logs[number]],
+                rtol=1e-5,  # compiled for more waves than those of ``rounds``
+            )
+        run.local.close()
 
 
 def test_an_epoch_that_does_not_end_is_named(monkeypatch):

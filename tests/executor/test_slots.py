@@ -13,7 +13,7 @@ import paceline
 from executor.fakes import FakeDriver, FakePlanner, group, numbers, slots_of, state, trial
 from paceline.data.chunks import ResidentArrays
 from paceline.executor.base import EpochLimit, SearchData, UserNotifier
-from paceline.executor.training.memory import SlotCapacity
+from paceline.executor.training.memory import MemorySharers, SlotCapacity
 from paceline.executor.training.slots import SlotAllocator, TrialDemand
 
 OUT_OF_MEMORY = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 byte")
@@ -39,19 +39,31 @@ class Slots:
         self.planner = FakePlanner(packs_at_once, **planner)
         self.notes: list[str] = []
         self.failed: dict[int, BaseException] = {}
+        self.beside: list[
+            list[str]
+        ] = []  # names of the groups beside, each time memory is looked at
         device_data: Any = SimpleNamespace(
             of=lambda group, layout: (
                 ResidentArrays(None, 8, 2, group.work.epochs),
                 None,
             ),
-            room=lambda group, program, n: (room or {})[n],
+            clear=lambda: None,
+            room=lambda group, program, n, beside=(): self._room(n, beside, room or {}),
         )
         data: Any = SearchData(None)  # type: ignore[arg-type]
         made: Any = self.planner
         limit = EpochLimit(suspects={} if suspects is None else suspects)
-        self.allocator = SlotAllocator(
-            made, device_data, data, UserNotifier(self.notes.append), limit
-        )
+        self.sharers = MemorySharers()
+        notes = UserNotifier(self.notes.append)
+        self.allocator = SlotAllocator(made, device_data, data, notes, limit, self.sharers)
+
+    def _room(self, n: int, beside: Any, room: dict[int, SlotCapacity]) -> SlotCapacity:
+        self.beside.append([each.name for each in beside])
+        return SlotCapacity(0, 1.0, 1, 0.0) if beside else room[n]
+
+    def share(self, *groups: Any) -> None:
+        """The groups of the executors on this device."""
+        self.sharers.add(SimpleNamespace(groups=list(groups)), SimpleNamespace())  # type: ignore[arg-type]
 
     def refill(self, made: Any, *, all_asked: bool = False) -> list[Any]:
         return self.allocator.refill(made, all_asked=all_asked)
@@ -197,6 +209,63 @@ def test_where_not_even_one_trial_fits_all_that_wait_fail() -> None:
     assert not slots.allocator.fits(made, slots.fail)
     assert list(slots.failed) == [0, 1] and not made.queue
     assert "one trial needs 3 GB next to the data, but only 2 GB are free" in str(slots.failed[1])
+
+
+def on_device(slots: Slots, made: Any) -> Any:
+    """A group of which a pack has begun."""
+    slots.refill(made)
+    made.packs[0]._state = []
+    return made
+
+
+def test_a_group_waits_while_others_hold_the_memory_and_only_then_is_judged() -> None:
+    slots = Slots(room={1: SlotCapacity(0, 3e9, 1, 2e9)})
+    held, large, third = (group(n, name=name) for n, name in enumerate("abc"))
+    slots.share(held, large, third)
+    on_device(slots, held)
+    assert slots.allocator.fitting([large, held], slots.fail) == [held]
+    assert slots.beside == [["a"], ["a"]] and slots.failed == {} and large.program is not None
+    assert numbers(large.queue) == [1] and large.most_slots is None
+    assert "so trials of b wait for others" in slots.notes[0]
+    held.packs[0].evict(0)
+    assert slots.allocator.fitting([large], slots.fail) == []
+    assert list(slots.failed) == [1], "alone it does not fit either"
+    assert not held.packs, "nobody uses its arrays"
+
+
+def test_groups_that_begin_in_one_round_count_for_each_other() -> None:
+    slots = Slots(room={1: SlotCapacity(2, 1.0, 1, 9.0)})
+    one, two = group(0, name="a"), group(1, name="b")
+    slots.share(one, two)
+    assert slots.allocator.fitting([one, two], slots.fail) == [one]
+    assert slots.failed == {} and numbers(two.queue) == [1]
+
+
+def test_where_memory_ran_out_beside_others_trials_train_again_alone() -> None:
+    """With as many slots: that the others were there may be the reason."""
+    slots = Slots(halves=False, room={1: SlotCapacity(2, 1.0, 1, 9.0)})
+    one, two = group(0, name="a"), group(1, name="b")
+    slots.share(one, two)
+    on_device(slots, one)
+    (pack,) = slots.refill(two)
+    assert not slots.allocator.recover(two, pack, OUT_OF_MEMORY, slots.fail)
+    assert slots.failed == {} and numbers(two.queue) == [1] and two.most_slots is None
+    assert slots.allocator.waits(two) and slots.allocator.fitting([one, two], slots.fail) == [one]
+    one.packs.clear()
+    (pack,) = slots.refill(two)
+    assert not slots.allocator.waits(two)
+    assert slots.allocator.waits(one, [two]), "it begins beside no group that must be alone"
+    assert not slots.allocator.recover(two, pack, OUT_OF_MEMORY, slots.fail)
+    assert slots.failed == {1: OUT_OF_MEMORY}
+
+
+def test_packs_of_one_group_that_ran_out_train_one_after_another() -> None:
+    slots = Slots(packs_at_once=2, halves=False)
+    made = group(0, 1, n_slots=1)
+    slots.share(made)
+    _, second = on_device(slots, made).packs
+    assert not slots.allocator.recover(made, second, OUT_OF_MEMORY, slots.fail, [made])
+    assert slots.failed == {} and slots.allocator.waits(made, [made])
 
 
 def test_trials_of_a_pack_that_ran_out_of_memory_wait_first_with_their_state() -> None:

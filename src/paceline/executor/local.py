@@ -25,7 +25,7 @@ from paceline.executor.pack_executor import PackExecutor
 from paceline.executor.sharing.grouping import LocalGroup, TrialGrouper
 from paceline.executor.state.facts import GroupFacts, PackFacts, RoundFacts
 from paceline.executor.state.snapshot import Arrays, JobState, group_facts, job_state, state_like
-from paceline.executor.training.memory import DeviceData, search_chunk_bytes
+from paceline.executor.training.memory import DeviceData, MemorySharers, search_chunk_bytes
 from paceline.executor.training.planner import Planner
 from paceline.executor.training.reporting import (
     EpochReporter,
@@ -55,8 +55,9 @@ class LocalExecutor(PackExecutor[LocalGroup]):
     """Trains trials in packs.
 
     ``in_order``: whether trials come as a grid is walked: what the first trials have in common the
-    next need not have. Raises UsageError if there are not as many devices as asked for, or if the
-    data that must be on the device do not fit.
+    next need not have. ``sharers``: the executors that use the same device; None: no other. Raises
+    UsageError if there are not as many devices as asked for, or if the data that must be on the
+    device do not fit.
     """
 
     timeline: SlotTimeline
@@ -69,6 +70,7 @@ class LocalExecutor(PackExecutor[LocalGroup]):
         note: Callable[[str], None] = lambda text: None,
         limit: EpochLimit | None = None,
         in_order: bool = False,
+        sharers: MemorySharers | None = None,
     ) -> None:
         self._limit = limit = EpochLimit() if limit is None else limit
         notes = UserNotifier(note)
@@ -79,9 +81,13 @@ class LocalExecutor(PackExecutor[LocalGroup]):
         grouper: TrialGrouper[LocalGroup] = TrialGrouper(data, chunk_bytes, notes)
         super().__init__(grouper, TrialDemand(self._planner, grouper, in_order=in_order), notes)
         self._device_data = DeviceData(notes)
+        self._sharers = MemorySharers() if sharers is None else sharers
+        self._sharers.add(grouper, self._device_data)
         self._threads = PackThreads(self._planner.packs_at_once)
         self._patience = _PATIENCE
-        self._slots = SlotAllocator(self._planner, self._device_data, data, notes, limit)
+        self._slots = SlotAllocator(
+            *(self._planner, self._device_data, data, notes, limit, self._sharers)
+        )
         self._reporter = EpochReporter(notes, self._paused, self._device_data)
         self.timings, self.timeline, self.workers = ExecutorTimings(), SlotTimeline(), ()
         trained = self._planner, self._slots, self._threads, self._reporter, self.demand
@@ -382,6 +388,7 @@ class LocalExecutor(PackExecutor[LocalGroup]):
             group.packs.clear()
             group.queue.clear()
         self._device_data.clear()
+        self._sharers.remove(self._device_data)
         self._paused.close()
 
 

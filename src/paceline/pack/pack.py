@@ -170,6 +170,11 @@ class Pack:
         """The trials that train now."""
         return [trial for trial in self.slots if trial is not None]
 
+    @property
+    def on_device(self) -> bool:
+        """Whether the pack has its variables on the device, and so takes memory there."""
+        return self._state is not None
+
     def takes(self, trial: SlotTrial) -> bool:
         """Whether a trial's next epoch has the same steps as the next epoch of the trials here.
 

@@ -15,6 +15,7 @@ from paceline.data.labels import check_labels
 from paceline.executor.base import Job, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.tokens import TokenChecks
+from paceline.executor.training.memory import MemorySharers
 from paceline.program import keras_private, trace
 from paceline.program.canonical import Unpackable
 
@@ -54,11 +55,11 @@ def mapped(data: SearchData, function: Callable[[Any], ArrayData]) -> SearchData
 
 
 def executor_of(
-    data: SearchData, options: PackOptions, note: Callable[[str], None]
+    data: SearchData, options: PackOptions, note: Callable[[str], None], sharers: MemorySharers
 ) -> LocalExecutor:
-    """An executor for fits on data."""
+    """An executor for fits on data; ``sharers`` are those for other data."""
     # Fits do not say which calls follow, so the executor keeps their order.
-    executor = LocalExecutor(data, options, note=note, in_order=True)
+    executor = LocalExecutor(data, options, note=note, in_order=True, sharers=sharers)
     executor.demand.early = True
     return executor
 
@@ -87,7 +88,7 @@ class ExecutorPool:
         self._notes, self._options = notes, options
         # The one used last comes last.
         self._by_key: dict[tuple[Any, ...], tuple[LocalExecutor, SearchData]] = {}
-        self._tokens = TokenChecks()
+        self._tokens, self._sharers = TokenChecks(), MemorySharers()
 
     def __iter__(self) -> Iterator[LocalExecutor]:
         return iter([executor for executor, _ in self._by_key.values()])
@@ -102,7 +103,7 @@ class ExecutorPool:
         if executor is None or data is None:
             self._drop_idle(_IDLE - 1)
             data = mapped(arguments.search_data(), copied)
-            executor = executor_of(data, self._options, self._notes)
+            executor = executor_of(data, self._options, self._notes, self._sharers)
         self._by_key[key] = executor, data
         check_data(model, data, self._tokens)
         return executor

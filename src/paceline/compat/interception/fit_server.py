@@ -26,6 +26,7 @@ from paceline.executor.session.child import SessionLink
 from paceline.executor.session.messages import RaisedError, Told
 from paceline.executor.session.models import SentModel
 from paceline.executor.tokens import TokenChecks
+from paceline.executor.training.memory import MemorySharers
 from paceline.pack.slot_rows import on_host
 from paceline.program.canonical import Unpackable
 from paceline.program.numbers import number_settings
@@ -97,7 +98,7 @@ class FitServer:
     def __init__(self, link: SessionLink, options: PackOptions) -> None:
         self._link, self._options = link, options
         self._executors: dict[int, tuple[LocalExecutor, SearchData]] = {}
-        self._tokens = TokenChecks()
+        self._tokens, self._sharers = TokenChecks(), MemorySharers()
         self._fits: dict[int, _Fit] = {}
         self._calls: deque[Told] = deque()  # that wait until an epoch has been answered
         self._reports: list[SentReport] = []  # that are to be sent
@@ -126,7 +127,7 @@ class FitServer:
         # The session's backend holds integers of 64 bits, of which JAX makes something else.
         data = mapped(sent, _of_here)
         note: Callable[[str], None] = partial(self._link.tell, "note")
-        self._executors[number] = executor_of(data, self._options, note), data
+        self._executors[number] = executor_of(data, self._options, note, self._sharers), data
 
     def close(self, number: int) -> None:
         """Drops an executor and its data."""

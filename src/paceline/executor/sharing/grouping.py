@@ -139,6 +139,8 @@ class LocalGroup(TrialGroup):
     # At most one for each thread, while there are trials; in a stream all that have trials.
     packs: list[Pack] = field(default_factory=list)
     most_slots: int | None = None  # of a pack, as the memory allows; None while that is not known
+    # Whether memory ran out while several packs trained: those of this group train alone now.
+    alone: bool = False
     # Ways to train it that are tried out, a ``PlanChoice``; None if there is no choice.
     plan_choice: Any = None
     # Being compiled in the background, to replace ``program``.
@@ -148,6 +150,11 @@ class LocalGroup(TrialGroup):
     def live(self) -> list[SlotTrial]:
         """The trials in slots."""
         return [trial for pack in self.packs for trial in pack.live]
+
+    @property
+    def on_device(self) -> bool:
+        """Whether trials of it take memory of the device."""
+        return any(pack.on_device and pack.live for pack in self.packs)
 
     @property
     def has_program(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,7 @@ from paceline.data.chunks import EpochData
 from paceline.errors import UsageError
 from paceline.executor.base import SearchData, UserNotifier
 from paceline.executor.process import host_bytes
-from paceline.executor.sharing.grouping import LocalGroup
+from paceline.executor.sharing.grouping import LocalGroup, TrialGrouper, program_of
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import CompiledPlan
 from paceline.pack.slot_rows import host_is_device
@@ -81,21 +81,40 @@ class DeviceData:
         arrays, placed = self._on_device[key]
         return group.work.epoch_data(arrays, layout.everywhere if layout else None), placed
 
-    def room(self, group: LocalGroup, program: CompiledPlan, packs_at_once: int) -> SlotCapacity:
-        """How many slots of each pack fit beside the data, where ``packs_at_once`` share memory."""
+    def room(
+        self,
+        group: LocalGroup,
+        program: CompiledPlan,
+        packs_at_once: int,
+        beside: Sequence[LocalGroup] = (),
+    ) -> SlotCapacity:
+        """How many slots of each pack fit beside the data, where ``packs_at_once`` share memory.
+
+        The trials of the groups ``beside`` are in this memory, too, or will be.
+        """
         layout, free = program.layout, free_bytes()
         rows = layout.trial if layout else 1  # each device has a share of the slots, and all data
-        executables = [executable for role in program.roles() for executable in role]
-        data = group.work.resident_bytes
-        given = data / 2 if group.work.chunk else data  # a program is given one of two chunks
-        each = slot_bytes(executables, program.n_slots // rows, given)
-        # The device's free memory already excludes the data on it. A limit of the user's is the
-        # same before and after.
+        n_slots = program.n_slots // rows
+        variables, temporaries = _pack_bytes(group, program)
+        each = (variables + temporaries) / n_slots
+        # The device's free memory already excludes what is on it. A limit of the user's is the same
+        # before and after.
+        data = {_key(group, layout)[1]: 0.0}
         if limited() or _key(group, layout) not in self._on_device:
-            validation = group.work.validation
-            beside = validation.nbytes_beside(group.work.train) if validation else 0
-            free -= data + beside
+            data[_key(group, layout)[1]] = _data_bytes(group)
+        held, most = 0.0, 0.0  # by all packs beside, and what the largest of them needs to train
+        for other in beside:
+            there = [pack for pack in other.packs if pack.live and pack.on_device]
+            n_packs = max(len(there), min(packs_at_once, len(other.trials)))
+            sizes = _pack_bytes(other, there[0].program if there else program_of(other))
+            held += sizes[0] * (n_packs if limited() else n_packs - len(there))
+            most = max(most, sizes[1])
+            if limited():
+                data.setdefault(_key(other, layout)[1], _data_bytes(other))
+        free -= sum(data.values()) + held
         fit = free / (packs_at_once * each) if each else float("inf")
+        if most and variables:  # packs train in turn: the memory to train with is not added up
+            fit = min(fit, (free / packs_at_once - most) / variables * n_slots)
         if fit * rows >= program.n_slots:
             return SlotCapacity(program.n_slots, each, rows, max(0.0, free))
         fitting = rows << int(fit).bit_length() - 1 if fit >= 1 else 0
@@ -120,11 +139,67 @@ class DeviceData:
         self._arrays.clear()
 
 
+class MemorySharers:
+    """Executors that train in turn on one device: where one lacks memory, it waits for the others.
+
+    Each must be advanced as long as it has trials.
+    """
+
+    def __init__(self) -> None:
+        self._members: list[tuple[TrialGrouper[LocalGroup], DeviceData]] = []
+
+    def add(self, grouper: TrialGrouper[LocalGroup], data: DeviceData) -> None:
+        """Adds an executor, by its groups and its data."""
+        self._members.append((grouper, data))
+
+    def remove(self, data: DeviceData) -> None:
+        """Removes an executor that is closed."""
+        self._members = [member for member in self._members if member[1] is not data]
+
+    def beside(self, group: LocalGroup, begin: Sequence[LocalGroup] = ()) -> list[LocalGroup]:
+        """The other groups of which trials are on the device, and those that ``begin`` now."""
+        begins = set(map(id, begin))
+        every = [one for grouper, _ in self._members for one in grouper.groups if one is not group]
+        return [one for one in every if id(one) in begins or one.on_device]
+
+    def drop_unused(self, needed: DeviceData) -> None:
+        """Drops packs without trials, and the data of executors without trials, not ``needed``."""
+        for grouper, data in self._members:
+            for group in grouper.groups:
+                if not group.n_live:
+                    group.packs.clear()
+            if data is not needed and not any(group.active for group in grouper.groups):
+                data.clear()
+
+
 def _key(group: LocalGroup, layout: MeshLayout | None) -> tuple[Any, ...]:
     # Chunks consist of batches, so chunks for another batch size are other chunks.
     work = group.work
     data = id(work.train), id(work.validation)
     return layout, data, None if work.chunk is None else (work.chunk, work.batch_size)
+
+
+def _data_bytes(group: LocalGroup) -> float:
+    """Bytes of a group's data on the device."""
+    validation = group.work.validation
+    beside = validation.nbytes_beside(group.work.train) if validation else 0
+    return group.work.resident_bytes + beside
+
+
+def _pack_bytes(group: LocalGroup, program: CompiledPlan) -> tuple[float, float]:
+    """Bytes of a pack on each device beside the data: of its variables, and of what it trains with.
+
+    Programs that are not compiled need only the former, as far as is known.
+    """
+    n_slots = program.n_slots // (program.layout.trial if program.layout else 1)
+    variables = float(group.nbytes * n_slots)
+    if not program.ready():
+        return variables, 0.0
+    executables = [executable for role in program.roles() for executable in role]
+    data = group.work.resident_bytes
+    given = data / 2 if group.work.chunk else data  # a program is given one of two chunks
+    total = slot_bytes(executables, n_slots, given) * n_slots
+    return min(variables, total), max(0.0, total - variables)
 
 
 def size_text(n_bytes: float) -> str:

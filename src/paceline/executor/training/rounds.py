@@ -132,7 +132,9 @@ class PackRounds(PackTrainer):
         for group in ready:
             self._wait_for(program_of(group), meanwhile)
         self.begun = None
-        ready = [group for group in ready if self.slots.fits(group, failed)]
+        if self.paused.device_bytes and self.slots.lack_memory(ready):
+            self.paused.leave_device()
+        ready = self.slots.fitting(ready, failed)
         only = begun.numbers if lockstep else None
         all_asked = begun.all_asked if lockstep else self.demand.all_asked
         filled = [(group, self.slots.refill(group, all_asked, only)) for group in ready]
@@ -181,8 +183,10 @@ class PackRounds(PackTrainer):
         for group, pack, epoch in now.outcomes:
             if not isinstance(epoch, BaseException):
                 told += self.reporter.report_epoch(group, pack, epoch, report, failed)
-            elif self.slots.recover(group, pack, epoch, failed):
-                tight[id(group)] = group
+            else:
+                beside = [other for other, each, _ in now.outcomes if each is not pack]
+                if self.slots.recover(group, pack, epoch, failed, beside):
+                    tight[id(group)] = group
         # Late answers may depend on the reports of all packs, so they are asked for now.
         for group, pack, trial, answer in told:
             self.reporter.apply_answer(group, pack, trial, settled(answer))

@@ -1,8 +1,8 @@
 """The slots of packs: which trial gets a free slot, and how many trials should be ready for one.
 
 A group's packs have a fixed number of slots. Between two epochs free slots are filled from the
-group's queue. When the device's memory does not suffice, the group continues with half as many
-slots.
+group's queue. When the device's memory does not suffice, the group waits until no other group holds
+memory. If it does not fit alone either, it continues with half as many slots.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from paceline.errors import DataError, UsageError
 from paceline.executor.base import EpochLimit, Failed, SearchData, UserNotifier
 from paceline.executor.sharing.family_builder import in_structures, unknown_cost
 from paceline.executor.sharing.grouping import LocalGroup, TrialGroup, TrialGrouper, program_of
-from paceline.executor.training.memory import DeviceData, is_out_of_memory, size_text
+from paceline.executor.training.memory import (
+    DeviceData,
+    MemorySharers,
+    is_out_of_memory,
+    size_text,
+)
 from paceline.executor.training.planner import Planner
 from paceline.pack.callbacks.driver import abandon
 from paceline.pack.pack import Pack, SlotTrial
@@ -50,6 +55,7 @@ class SlotAllocator:
     data: SearchData
     notes: UserNotifier
     limit: EpochLimit
+    sharers: MemorySharers
 
     def groups_in_turn(self, active: list[LocalGroup], now: int) -> list[LocalGroup]:
         """The groups that train now: those in slots, then as many as fill the device, in order.
@@ -85,6 +91,48 @@ class SlotAllocator:
             group.queue.extendleft(pack.take_out(trial.number) for trial in pack.live)
             group.packs.remove(pack)
 
+    def fitting(self, groups: Sequence[LocalGroup], failed: Failed) -> list[LocalGroup]:
+        """Those of compiled groups whose packs the device's memory holds now, as of ``fits``."""
+        found = [group for group in groups if group.on_device]
+        for group in groups:
+            if not group.on_device and not self.waits(group, found) and self.fits(group, failed):
+                found.append(group)
+        return [group for group in groups if any(group is one for one in found)]
+
+    def waits(self, group: LocalGroup, beside: Sequence[LocalGroup] = ()) -> bool:
+        """Whether a group's next pack must not begin while other trials hold memory.
+
+        How many slots a group has is decided when no other group holds any, so it depends on none.
+        ``beside`` are groups of which packs are about to begin.
+        """
+        others = self.sharers.beside(group, beside)
+        if group.alone and (group.on_device or any(one is group for one in beside)):
+            return True
+        alone = group.alone or any(other.alone for other in others)
+        if not others or not (alone or self._lacks_memory(group, others)):
+            return False
+        self.notes.tell_once(
+            f"the device's memory does not hold all programs at once, so trials of {group.name} "
+            "wait for others"
+        )
+        return True
+
+    def lack_memory(self, groups: Sequence[LocalGroup]) -> bool:
+        """Whether the memory lacks room for a group that has no trial there."""
+        return any(
+            self._lacks_memory(group, self.sharers.beside(group))
+            for group in groups
+            if not group.on_device
+        )
+
+    def _lacks_memory(self, group: LocalGroup, others: Sequence[LocalGroup] = ()) -> bool:
+        """Whether the memory does not hold all slots of a group; drops what nobody uses first."""
+        program, n_packs = program_of(group), self.planner.packs_at_once
+        if self.device_data.room(group, program, n_packs, others).fitting >= program.n_slots:
+            return False
+        self.sharers.drop_unused(self.device_data)
+        return self.device_data.room(group, program, n_packs, others).fitting < program.n_slots
+
     def fits(self, group: LocalGroup, failed: Failed) -> bool:
         """Whether a compiled group fits into the device's memory.
 
@@ -92,7 +140,7 @@ class SlotAllocator:
         trial fits, its waiting trials fail. Raises UsageError if the user asked for a number of
         slots that does not fit.
         """
-        if any(pack.began is not None for pack in group.packs):
+        if any(pack.began is not None for pack in group.packs) or not self._lacks_memory(group):
             return True
         program, planner = program_of(group), self.planner
         room = self.device_data.room(group, program, planner.packs_at_once)
@@ -135,18 +183,32 @@ class SlotAllocator:
         group.plan_choice = group.next_program = None
         self.empty_packs(group)
 
-    def recover(self, group: LocalGroup, pack: Pack, error: BaseException, failed: Failed) -> bool:
+    def recover(
+        self,
+        group: LocalGroup,
+        pack: Pack,
+        error: BaseException,
+        failed: Failed,
+        beside: Sequence[LocalGroup] = (),
+    ) -> bool:
         """Handles the error of a pack's epoch; returns whether the group must do with less memory.
 
-        Where memory ran out, the pack's trials wait for a slot again; those whose callbacks have
-        seen batches of that epoch fail with Unpackable. Other errors fail all trials. Raises the
-        error itself where it concerns all trials: an error of the data, or an interruption.
+        Where memory ran out, the pack's trials wait for a slot again: until they are alone, if
+        other trials hold memory. Those whose callbacks have seen batches of that epoch fail with
+        Unpackable. Other errors fail all trials. Raises the error itself where it concerns all
+        trials: an error of the data, or an interruption. ``beside`` are the groups of other packs
+        that trained meanwhile.
         """
         if not isinstance(error, Exception) or isinstance(error, DataError):
             raise error
         saved, lost = pack.rescue()
         group.packs.remove(pack)  # its arrays may be gone
-        again = is_out_of_memory(error) and self.planner.can_halve(pack.program)
+        out = is_out_of_memory(error)
+        # Packs of a group that was alone leave it no way out but fewer of them.
+        others = [*self.sharers.beside(group), *beside]
+        waits = out and any(other is not group or not group.alone for other in others)
+        group.alone |= waits
+        again = waits or (out and self.planner.can_halve(pack.program))
         if again:
             group.queue.extendleft(reversed(saved))
         else:
@@ -159,7 +221,7 @@ class SlotAllocator:
         for trial in lost:
             abandon(trial.driver)
             failed(trial.number, error)
-        return again
+        return again and not waits
 
     def halve(self, group: LocalGroup) -> None:
         """Halves a group's slots; with a single slot, the executor has one thread.

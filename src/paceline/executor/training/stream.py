@@ -106,6 +106,7 @@ class _PackRun:
     group: LocalGroup
     pack: Pack
     behind: bool  # whether it waits for a thread, and need not begin where time is up
+    beside: list[LocalGroup]  # groups of other packs that are in memory meanwhile
     future: Future[None] = field(default_factory=Future)  # done when the pack has stopped
     epochs: deque[WaitingEpoch] = field(default_factory=deque)  # that wait to be reported
     began: bool = False  # whether a thread has taken it up
@@ -144,6 +145,8 @@ class PackStream(PackTrainer):
     # Once ``over``, no pack is formed any more; those that are there train to their end.
     over: bool = field(init=False, default=False)
     _leaves: bool = field(init=False, default=False)
+    # Whether a pack waits until trials of other groups have left the memory.
+    _lacks_memory: bool = field(init=False, default=False)
 
     # -- forming packs -----------------------------------------------------------------------------
 
@@ -305,6 +308,7 @@ class PackStream(PackTrainer):
                 worked = self._work(meanwhile)
                 any_trained |= bool(took)
                 late = self._is_late(hurried(), any_trained=any_trained)
+                late |= self._lacks_memory and not self._runs  # another executor is to train first
                 if late or broken or self._leaves or not (worked or self._packs):
                     self._stop.set()
                 if not worked and not took:
@@ -351,7 +355,7 @@ class PackStream(PackTrainer):
 
     def _begin(self, failed: Failed) -> None:
         """Hands packs whose program is compiled to the threads, a few more than train at once."""
-        at_once = self.planner.packs_at_once
+        at_once, self._lacks_memory = self.planner.packs_at_once, False
         there = {id(run.pack) for run in self._runs}
         begun = False
         # Those that have begun come first: they have their arrays on the device.
@@ -361,6 +365,10 @@ class PackStream(PackTrainer):
                 break
             if id(pack) in there or not pack.program.ready():
                 continue
+            beside = [run.group for run in self._runs]
+            if pack.began is None and self.slots.waits(group, beside):
+                self._lacks_memory = True
+                continue
             key = id(pack.program)
             if key not in self._fitting:
                 if not self.slots.fits(group, failed):
@@ -369,7 +377,9 @@ class PackStream(PackTrainer):
                 self._fitting[key] = self.slots.fits_twice(group)
             if behind and not self._fitting[key]:
                 break  # its arrays would lie beside those of the pack before it
-            run = _PackRun(group, pack, behind)
+            run = _PackRun(group, pack, behind, beside)
+            for other in self._runs:
+                other.beside.append(group)
             run.future = self.threads.submit(lambda run=run: self._run(run))
             run.future.add_done_callback(lambda _: self._news.set())
             self._runs.append(run)
@@ -451,7 +461,7 @@ class PackStream(PackTrainer):
         """Handles the error of a pack, when no pack trains; raises one that concerns all trials."""
         error = run.future.exception()
         assert error is not None
-        if self.slots.recover(run.group, run.pack, error, failed):
+        if self.slots.recover(run.group, run.pack, error, failed, run.beside):
             self._end()
             self.slots.halve(run.group)
 
