@@ -52,6 +52,28 @@ def test_it_is_said_that_tensorflow_has_taken_the_memory(grown: dict[str, Any]) 
     assert text == tf_replicas.let_memory_grow()  # though the variable is set by now
 
 
+@pytest.mark.parametrize("strategy", [None, "the user's own"])
+def test_tuners_of_keras_tuner_leave_memory_to_packs_before_they_build_a_model(
+    grown: dict[str, Any], monkeypatch: pytest.MonkeyPatch, strategy: Any
+) -> None:
+    """Their first model is built as soon as the tuner is created, which learns the space of it."""
+    from paceline.compat import keras_tuner
+    from paceline.compat.keras_tuner.engine import model_tuner
+
+    grown["a"] = False
+    session = SimpleNamespace(backend=lambda: "tensorflow")
+    monkeypatch.setattr(model_tuner, "keras", SimpleNamespace(backend=session))
+
+    oracle = keras_tuner.oracles.RandomSearchOracle(objective="loss", max_trials=1)
+    monkeypatch.setattr(
+        model_tuner.BaseTuner,
+        "_populate_initial_space",
+        lambda self: grown.update(built=grown["a"]),
+    )
+    keras_tuner.Tuner(oracle, lambda hp: None, distribution_strategy=strategy)
+    assert grown["built"] == (strategy is None)
+
+
 def test_what_the_user_has_set_stays(
     grown: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-import os
 import random
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from paceline.compat.interception.shared_steps import steps_shared
 from paceline.compat.interception.turns import ConcurrencyPolicy
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions
 from paceline.executor.process import search_process
+from paceline.executor.tf_replicas import let_memory_grow
 from paceline.program.canonical import Unpackable
 from paceline.program.compilation_cache import persistent_cache
 
@@ -62,8 +62,6 @@ class Engine:
             from paceline.compat.interception.own_process import ProcessPool
             from paceline.tuner.search.own_process import why_in_session
 
-            # Else TensorFlow takes all of a GPU when it first touches it, and packs have none.
-            os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
             self.executors = ProcessPool(self.say, options, self._submitted, self._died)
             self.why_no_packs = why_in_session({})
         self._notes, self._noun = notes, noun
@@ -86,6 +84,8 @@ class Engine:
         self._parked: list[FunctionThread] = []  # threads that wait until another has ended
         self._packed_fits: dict[int, PackedFit] = {}
         self._ended: deque[CallOutcome] = deque()
+        if keras.backend.backend() == "tensorflow" and (late := let_memory_grow()) is not None:
+            self.say(late)  # else TensorFlow takes all of a GPU when it first touches it
 
     def __enter__(self) -> Engine:
         return self

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
+
 from paceline.compat.keras_tuner import oracle_search
 from paceline.compat.keras_tuner.engine.model_tuner import ModelTuner
 from paceline.executor.leading_layers import LayersAhead
@@ -22,6 +24,7 @@ from paceline.executor.session.process import (
     ProcessDiedError,
     process_of_session,
 )
+from paceline.executor.tf_replicas import let_memory_grow
 from paceline.executor.wall.deaths import DeathRecord, OutOfMemoryKills
 from paceline.report.notebook import notebook_display, publish
 from paceline.tuner.search.own_process import HeldOutput, sent_arguments, why_in_session
@@ -41,6 +44,8 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         why = "distribution_strategy: TensorFlow trains in this process"
     if why is not None:
         return why
+    if keras.backend.backend() == "tensorflow" and (late := let_memory_grow()) is not None:
+        to_stderr(late)
     held, began, ahead = HeldOutput(), False, None
     try:
         first = tuner.oracle.get_space()

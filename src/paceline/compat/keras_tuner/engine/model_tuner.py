@@ -31,6 +31,7 @@ from paceline.compat.keras_tuner.errors import (
 )
 from paceline.compat.keras_tuner.utils import load_json, save_json
 from paceline.executor.process import random_state_kept, repeated_warnings_hidden, search_process
+from paceline.executor.tf_replicas import let_memory_grow
 from paceline.program import keras_private
 from paceline.program.foreign.tensorflow import accept_tensorflow
 from paceline.program.initial_weights import noted_build
@@ -86,6 +87,9 @@ class ModelTuner(BaseTuner):
                 "distribution_strategy is for the TensorFlow backend and has no effect here: "
                 "Paceline spreads trials over all accelerators"
             )
+        if keras.backend.backend() == "tensorflow" and distribution_strategy is None:
+            # Before a model is built: else TensorFlow takes all of a GPU, and packs have none.
+            let_memory_grow()
         self.max_model_size = max_model_size
         self.optimizer, self.loss, self.metrics = optimizer, loss, metrics
         self.distribution_strategy = distribution_strategy
