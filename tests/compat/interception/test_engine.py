@@ -19,6 +19,7 @@ from compat.interception.alone import alone, assert_same
 from compat.interception.functions import X_VAL, Y_VAL, X, Y, network, plain
 from marks import slow_where
 from paceline.compat.interception import Engine, FunctionCall
+from paceline.executor.training import memory
 from toys import data
 
 
@@ -419,6 +420,28 @@ def test_data_that_few_fits_use_are_dropped():
             (outcome,) = engine.run([FunctionCall(i, partial(function, i), i)])
             assert outcome.error is None
         assert len(list(engine.executors)) == 4
+
+
+@pytest.mark.slow
+def test_fits_wait_for_the_memory_of_fits_on_other_data(monkeypatch):
+    """Each of four data sets has an executor; the device holds one trial and a half."""
+
+    def wide(i):
+        layers = [keras.Input((X.shape[1],)), keras.layers.Dense(2000), keras.layers.Dense(3)]
+        model = keras.Sequential(layers)
+        model.compile(keras.optimizers.Adam(0.001 * (i + 1)), "mse")
+        x, _ = data(60, seed=i % 4)
+        return model.fit(x, x[:, :3], epochs=3, verbose=0).history["loss"]
+
+    functions = [partial(wide, i) for i in range(8)]
+    expected, _ = run(functions)
+    monkeypatch.setenv(memory.LIMIT, "3000000")
+    found, notes = run(functions)
+    assert any("wait for others" in note for note in notes)
+    for number, outcome in found.items():
+        assert outcome.error is None and outcome.fits[0].program
+        # Packs of fewer slots may add in another order: less than 1e-7 seen.
+        np.testing.assert_allclose(outcome.value, expected[number].value, rtol=1e-6)
 
 
 def test_verbose_is_spoken_for():
