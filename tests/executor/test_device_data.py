@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,10 +16,10 @@ from paceline.data.adapters import EpochBatches
 from paceline.data.arrays import ArrayData
 from paceline.data.batched import BatchedDataset
 from paceline.data.chunks import ChunkedArrays, ChunkedBatches
-from paceline.executor.base import UserNotifier
+from paceline.executor.base import SearchData, UserNotifier
 from paceline.executor.sharing.grouping import LocalGroup
 from paceline.executor.training import memory
-from paceline.executor.training.memory import DeviceData, SlotCapacity
+from paceline.executor.training.memory import DeviceData, MemorySharers, SlotCapacity
 from paceline.pack.mesh import MeshLayout
 from paceline.pack.plan import Workload
 from paceline.program.trace import State
@@ -254,6 +255,20 @@ def test_of_two_chunks_on_the_device_a_program_is_given_one(
     found = data.room(on(work), program(8, 1000), 1)
     assert found.each == (8 * 1000 + TRAIN_BYTES - 8 * 12) / 8
     assert found.free == 5000 - 2 * 8 * 12
+
+
+@pytest.mark.parametrize("waiting", [[], [0]], ids=["idle", "with a trial"])
+def test_data_that_nobody_uses_make_room_for_those_of_another_executor(
+    monkeypatch: pytest.MonkeyPatch, waiting: list[int]
+) -> None:
+    monkeypatch.delenv(memory.LIMIT, raising=False)
+    sharers, free = MemorySharers(), [500.0]
+    clear = partial(free.__setitem__, 0, 5000.0)
+    idle: Any = SimpleNamespace(groups=[group(*waiting)]), SimpleNamespace(clear=clear)
+    sharers.add(*idle)
+    monkeypatch.setattr(memory, "free_bytes", lambda: free[0])
+    found = sharers.chunk_bytes(SearchData(TRAIN, VALIDATION))
+    assert (found is None) == (not waiting)
 
 
 @pytest.mark.parametrize(("limit", "held", "holds"), [(9000, 1000, True), (9000, 1001, False)])

@@ -63,7 +63,7 @@ class Slots:
 
     def share(self, *groups: Any) -> None:
         """The groups of the executors on this device."""
-        self.sharers.add(SimpleNamespace(groups=list(groups)), SimpleNamespace())  # type: ignore[arg-type]
+        self.sharers.add(SimpleNamespace(groups=list(groups)), SimpleNamespace(clear=list))  # type: ignore[arg-type]
 
     def refill(self, made: Any, *, all_asked: bool = False) -> list[Any]:
         return self.allocator.refill(made, all_asked=all_asked)
@@ -292,6 +292,18 @@ def test_any_other_error_and_one_without_a_way_out_fails_the_packs_trials(
     assert slots.failed == {0: error, 1: error}
     assert [driver.calls for driver in drivers] == [["abandon"]] * 2
     assert numbers(made.queue) == [2]
+
+
+def test_a_pack_that_was_dropped_while_it_trained_fails_without_harm() -> None:
+    """Its trials have been withdrawn, and another group needed the memory of packs without any."""
+    slots, made = Slots(), group(0)
+    slots.share(made)
+    (pack,) = slots.refill(made)
+    pack.evict(0)
+    slots.sharers.drop_unused(SimpleNamespace())  # type: ignore[arg-type]
+    assert not made.packs
+    slots.allocator.recover(made, pack, OUT_OF_MEMORY, slots.fail)
+    assert slots.failed == {}
 
 
 @pytest.mark.parametrize("error", [paceline.DataError("batch 3 is empty"), KeyboardInterrupt("^C")])

@@ -25,7 +25,7 @@ from paceline.executor.pack_executor import PackExecutor
 from paceline.executor.sharing.grouping import LocalGroup, TrialGrouper
 from paceline.executor.state.facts import GroupFacts, PackFacts, RoundFacts
 from paceline.executor.state.snapshot import Arrays, JobState, group_facts, job_state, state_like
-from paceline.executor.training.memory import DeviceData, MemorySharers, search_chunk_bytes
+from paceline.executor.training.memory import DeviceData, MemorySharers
 from paceline.executor.training.planner import Planner
 from paceline.executor.training.reporting import (
     EpochReporter,
@@ -75,13 +75,13 @@ class LocalExecutor(PackExecutor[LocalGroup]):
         self._limit = limit = EpochLimit() if limit is None else limit
         notes = UserNotifier(note)
         self._planner = Planner(options, notes)
-        chunk_bytes = search_chunk_bytes(data)
+        self._sharers = MemorySharers() if sharers is None else sharers
+        chunk_bytes = self._sharers.chunk_bytes(data)
         if chunk_bytes is not None:
             self._planner.packs_at_once = 1  # each thread would read the data for itself
         grouper: TrialGrouper[LocalGroup] = TrialGrouper(data, chunk_bytes, notes)
         super().__init__(grouper, TrialDemand(self._planner, grouper, in_order=in_order), notes)
         self._device_data = DeviceData(notes)
-        self._sharers = MemorySharers() if sharers is None else sharers
         self._sharers.add(grouper, self._device_data)
         self._threads = PackThreads(self._planner.packs_at_once)
         self._patience = _PATIENCE

@@ -6,9 +6,15 @@ Keras cannot train on NumPy, so whatever is trained was trained in the session's
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from paceline.compat.interception.fit_server import FitServer
+from paceline.data.arrays import prepare
+from paceline.executor.base import PackOptions, SearchData
+from paceline.executor.training import memory
 from session_scripts import run_script
 
 CODE = """
@@ -82,3 +88,22 @@ def test_functions_return_what_they_return_in_a_session_on_jax() -> None:
         assert losses == its_losses and len(losses) == 3
         np.testing.assert_allclose(norms, its_norms, rtol=1e-6)
         np.testing.assert_allclose(outputs, its_outputs, atol=1e-5)
+
+
+def test_data_without_memory_refuse_their_own_fits_alone(monkeypatch):
+    """Else no fit of the session would train in the process any more."""
+    told = []
+    link = SimpleNamespace(tell=lambda *message: told.append(message))
+    server = FitServer(link, PackOptions())
+    both = [prepare(np.ones((60, 4), "float32"), np.ones(60, "int32")) for _ in range(2)]
+    monkeypatch.setenv(memory.LIMIT, "1000")
+    server.open(1, SearchData(*both))
+    server.submit(SimpleNamespace(executor=1, number=7))
+    name, executor, facts, number, why = told[0]
+    assert (name, executor, facts.busy, number) == ("submitted", 1, False, 7)
+    assert why.startswith("validation_data:") and "do not fit" in why
+    server.close(1)
+    monkeypatch.delenv(memory.LIMIT)
+    server.open(2, SearchData(*both))
+    server.close_all()
+    assert len(told) == 1

@@ -19,6 +19,7 @@ from paceline.compat.interception.executor_pool import (
     prepare_model,
 )
 from paceline.data.arrays import ArrayData, prepare
+from paceline.errors import UsageError
 from paceline.executor.base import Answer, EpochReport, PackOptions, SearchData
 from paceline.executor.local import LocalExecutor
 from paceline.executor.process import search_process
@@ -98,6 +99,7 @@ class FitServer:
     def __init__(self, link: SessionLink, options: PackOptions) -> None:
         self._link, self._options = link, options
         self._executors: dict[int, tuple[LocalExecutor, SearchData]] = {}
+        self._refused: dict[int, str] = {}  # why there is no executor for data
         self._tokens, self._sharers = TokenChecks(), MemorySharers()
         self._fits: dict[int, _Fit] = {}
         self._calls: deque[Told] = deque()  # that wait until an epoch has been answered
@@ -127,15 +129,22 @@ class FitServer:
         # The session's backend holds integers of 64 bits, of which JAX makes something else.
         data = mapped(sent, _of_here)
         note: Callable[[str], None] = partial(self._link.tell, "note")
-        self._executors[number] = executor_of(data, self._options, note, self._sharers), data
+        try:
+            self._executors[number] = executor_of(data, self._options, note, self._sharers), data
+        except UsageError as error:  # as of validation data for which there is no memory
+            self._refused[number] = str(error)
 
     def close(self, number: int) -> None:
         """Drops an executor and its data."""
-        self._executors.pop(number)[0].close()
+        if self._refused.pop(number, None) is None:
+            self._executors.pop(number)[0].close()
 
     def submit(self, sent: SentFit) -> None:
         """Takes a fit in."""
-        (executor, data), why = self._executors[sent.executor], None
+        if (why := self._refused.get(sent.executor)) is not None:
+            self._link.tell("submitted", sent.executor, ExecutorFacts(), sent.number, why)
+            return
+        executor, data = self._executors[sent.executor]
         try:
             _check_numbers(sent.numbers)
             executor.demand.expected = executor.waiting + 1 + sent.expected

@@ -156,6 +156,10 @@ class LocalGroup(TrialGroup):
         """Whether trials of it take memory of the device."""
         return any(pack.on_device and pack.live for pack in self.packs)
 
+    def drop_pack(self, pack: Pack) -> None:
+        """Drops a pack, if it is still there: without trials, it may be dropped while it trains."""
+        self.packs[:] = [each for each in self.packs if each is not pack]
+
     @property
     def has_program(self) -> bool:
         """Whether its program is compiled, or asked for."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import jax
@@ -162,7 +163,7 @@ class MemorySharers:
         every = [one for grouper, _ in self._members for one in grouper.groups if one is not group]
         return [one for one in every if id(one) in begins or one.on_device]
 
-    def drop_unused(self, needed: DeviceData) -> None:
+    def drop_unused(self, needed: DeviceData | None = None) -> None:
         """Drops packs without trials, and the data of executors without trials, not ``needed``."""
         for grouper, data in self._members:
             for group in grouper.groups:
@@ -170,6 +171,14 @@ class MemorySharers:
                     group.packs.clear()
             if data is not needed and not any(group.active for group in grouper.groups):
                 data.clear()
+
+    def chunk_bytes(self, data: SearchData) -> float | None:
+        """``search_chunk_bytes`` for a further executor; data that nobody uses make room for it."""
+        with suppress(UsageError):
+            if (found := search_chunk_bytes(data)) is None:
+                return found
+        self.drop_unused()
+        return search_chunk_bytes(data)
 
 
 def _key(group: LocalGroup, layout: MeshLayout | None) -> tuple[Any, ...]:

@@ -202,7 +202,7 @@ class SlotAllocator:
         if not isinstance(error, Exception) or isinstance(error, DataError):
             raise error
         saved, lost = pack.rescue()
-        group.packs.remove(pack)  # its arrays may be gone
+        group.drop_pack(pack)  # its arrays may be gone
         out = is_out_of_memory(error)
         # Packs of a group that was alone leave it no way out but fewer of them.
         others = [*self.sharers.beside(group), *beside]

@@ -428,7 +428,7 @@ class PackStream(PackTrainer):
                 if trial.number in run.leaving or trial.epoch >= trial.epochs:
                     run.pack.evict(trial.number)
             if not run.pack.live:
-                run.group.packs.remove(run.pack)
+                run.group.drop_pack(run.pack)
                 if not run.group.active:
                     self.reporter.end_group(run.group)
             elif run.pack.free:
