@@ -20,8 +20,8 @@ from compat.interception.functions import FUNCTIONS, network
 from compat.interception.sharing import HARMLESS, MAKERS, fit
 from marks import slow_where
 from paceline.compat.interception import Engine, FunctionCall
-from paceline.compat.interception.claims import paths
-from paceline.compat.interception.hazards import constant_paths, why_one_at_a_time
+from paceline.compat.interception.sharing.claims import paths
+from paceline.compat.interception.sharing.hazards import constant_paths, why_one_at_a_time
 from paceline.errors import UsageError
 from paceline.pack.callbacks.changes import written_attributes
 from paceline.pack.callbacks.reachable import reached

@@ -25,7 +25,7 @@ import jax
 import keras
 import numpy as np
 
-from paceline.compat.interception.process_state import ProcessState
+from paceline.compat.interception.sharing.process_state import ProcessState
 from paceline.data.adapters import (
     RecordingIterator,
     as_generator,

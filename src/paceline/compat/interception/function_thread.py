@@ -11,7 +11,7 @@ import keras
 
 from paceline.compat.interception.call import CallOutcome, FunctionCall
 from paceline.compat.interception.fit_patch import FitInterceptor, handled_by
-from paceline.compat.interception.process_state import ProcessState
+from paceline.compat.interception.sharing.process_state import ProcessState
 from paceline.program import keras_private
 from paceline.program.foreign.tensorflow import accept_tensorflow
 

@@ -12,7 +12,6 @@ import numpy as np
 from paceline.compat.interception import fit_arguments
 from paceline.compat.interception.batch_hooks import BatchHooks
 from paceline.compat.interception.call import FitRecord
-from paceline.compat.interception.claims import callbacks_of
 from paceline.compat.interception.data_sets import draws_orders
 from paceline.compat.interception.executor_pool import job_of, prepare_model
 from paceline.compat.interception.fit_arguments import FitArguments
@@ -20,6 +19,7 @@ from paceline.compat.interception.fit_patch import Fit
 from paceline.compat.interception.fit_scheduler import FitScheduler, PackedFit
 from paceline.compat.interception.function_thread import FunctionThread, watched_by
 from paceline.compat.interception.model_variables import ModelVariables
+from paceline.compat.interception.sharing.claims import callbacks_of
 from paceline.errors import DataError
 from paceline.executor.base import EpochReport
 from paceline.executor.wide_integers import checked

@@ -1,7 +1,7 @@
 """Decides whether functions take turns, so that their fits train together, or run one at a time.
 
 Functions that take turns begin before others have ended. What they share, each must find as it
-would if those before it had ended. Three things tell:
+would if those before it had ended. Three things tell, in ``sharing/``:
 
 - what their code and the objects that it reaches show before the first begins (``hazards.py``);
 - what has changed when the first function waits in its fit, before a second one begins
@@ -24,10 +24,10 @@ from typing import Any
 
 import keras
 
-from paceline.compat.interception import hazards
-from paceline.compat.interception.claims import ObjectClaims, paths
 from paceline.compat.interception.function_thread import FunctionThread
-from paceline.compat.interception.shared_state import SharedState
+from paceline.compat.interception.sharing import hazards
+from paceline.compat.interception.sharing.claims import ObjectClaims, paths
+from paceline.compat.interception.sharing.shared_state import SharedState
 from paceline.errors import UsageError
 from paceline.pack.callbacks.per_trial import place_of
 from paceline.pack.callbacks.reachable import ReachableObjects, reached

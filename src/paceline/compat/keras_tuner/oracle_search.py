@@ -18,7 +18,7 @@ import keras
 from optuna.storages import InMemoryStorage
 
 import paceline.tuner.tuner
-from paceline.compat.interception.hazards import why_one_at_a_time
+from paceline.compat.interception.sharing.hazards import why_one_at_a_time
 from paceline.compat.keras_tuner.engine.callback_files import ExecutionPaths
 from paceline.compat.keras_tuner.engine.display import notes_of
 from paceline.compat.keras_tuner.engine.model_tuner import TRIAL_HOOKS, ModelTuner
