@@ -62,6 +62,16 @@ def test_loops_are_not_unrolled_unless_it_is_too_late_or_the_user_has_chosen(
     assert child(f"{before}import paceline; {FLAGS}", XLA_FLAGS=flags) == wanted
 
 
+def test_keras_is_imported_without_garbage_collections() -> None:
+    count = (
+        "import gc, paceline; seen = []; gc.callbacks.append(lambda *_: seen.append(1)); "
+        "import {}; print(len(seen) < 10, gc.isenabled(), gc.get_freeze_count())"
+    )
+    assert child(count.format("keras"), KERAS_BACKEND="jax") == "True True 0"
+    off = "import gc; gc.disable(); gc.freeze(); " + count.format("paceline.compat.optuna")
+    assert child(off).startswith("True False ")
+
+
 def test_options_of_xla_are_left_alone_on_another_backend() -> None:
     assert child(f"import paceline; {FLAGS}", XLA_FLAGS="", KERAS_BACKEND="numpy") == ""
 

@@ -19,6 +19,7 @@ ENTRIES = {
     "__main__.py",
     "py.typed",
     "errors.py",
+    "imports.py",
     "records.py",
     "search_space",
     "data",

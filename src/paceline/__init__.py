@@ -3,7 +3,7 @@
 This module holds names only. JAX and Keras load when ``Tuner`` is first used, so that reports and
 ``--help`` are quick. It selects the JAX backend for Keras, unless the user has chosen a backend. It
 sets an option with which XLA compiles faster for a CPU, unless the user has chosen options. It
-registers the backend "paceline" with joblib.
+registers the backend "paceline" with joblib, and imports Keras without garbage collections.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from paceline.errors import (
     TrialTimeoutError,
     UsageError,
 )
+from paceline.imports import import_keras_quickly, uncollected
 from paceline.program.keras_backend import select_jax
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ def _leave_loops() -> None:
 select_jax()
 _leave_loops()
 register()
+import_keras_quickly()
 
 
 def _installed_version() -> str:
@@ -141,7 +143,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     try:
-        return getattr(import_module(_LAZY[name]), name)
+        with uncollected():
+            return getattr(import_module(_LAZY[name]), name)
     except ImportError as error:
         from paceline.errors import missing
 

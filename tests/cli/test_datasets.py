@@ -57,6 +57,14 @@ def test_digits_are_split_in_the_same_way_every_time():
     assert first.note is None
 
 
+def test_digits_that_a_user_changes_are_the_user_s_own():
+    (x, _), (_, y_val) = datasets.digits()
+    x[:], y_val[:] = -1, -1
+    (again, _), (_, labels) = datasets.digits()
+    assert again.min() == 0
+    assert labels.min() == 0
+
+
 def test_digits_are_all_there_and_stratified():
     (_, y), (_, y_val) = datasets.digits()
     whole = np.bincount(np.concatenate([y, y_val]))

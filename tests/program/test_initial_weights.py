@@ -159,7 +159,16 @@ def test_zeros_and_ones_are_the_same_and_compile_nothing(shape, caplog):
 
 @pytest.mark.parametrize(
     ("given", "dtype"),
-    [(0.1, "float32"), ([17, 0], "uint32"), (3, "int32"), ((0.5, float("nan")), "float32")],
+    [
+        (0.1, "float32"),
+        ([17, 0], "uint32"),
+        (3, "int32"),
+        ((0.5, float("nan")), "float32"),
+        (0, "float32"),
+        ((1 << 24) - 1, "float32"),
+        (np.float32(0.5), "float32"),
+        (np.int32(-3), "int32"),
+    ],
 )
 def test_numbers_of_python_are_put_on_the_device_by_no_program(given, dtype, caplog):
     alone = jax.numpy.asarray(given, dtype=dtype)
@@ -177,7 +186,8 @@ def test_numbers_of_python_are_put_on_the_device_by_no_program(given, dtype, cap
 def test_other_numbers_are_converted_by_jax():
     given = [
         (True, "float32"),
-        (3, "float32"),
+        ((1 << 24) + 1, "float32"),
+        (np.int32(3), "float32"),
         (2.5, "int32"),
         (-1, "int32"),
         (0.5, None),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import jax
 import keras
 import pytest
 
@@ -125,6 +127,54 @@ def test_metrics_that_are_built_are_those_of_a_step(loss: str) -> None:
     assert found[0] == found[1]
     twice = keras.Input((2,))
     assert not keras_private.build_metrics(keras.Model(twice, [twice, twice]), batch)
+
+
+@pytest.mark.parametrize("loss", ["sparse_categorical_crossentropy", "mse"])
+def test_a_model_that_is_built_untraced_is_as_if_it_had_been_traced(loss: str) -> None:
+    n_classes, labels = (1, (8, 1)) if loss == "mse" else (3, (8,))
+    batch = jax.ShapeDtypeStruct((8, 4), "float32"), jax.ShapeDtypeStruct(labels, "int32")
+    found = []
+    for untraced in (False, True):
+        keras.backend.clear_session()
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(n_classes)])
+        model.compile("adam", loss, metrics=["accuracy", keras.metrics.MeanMetricWrapper(mean)])
+        if untraced:
+            assert keras_private.build_untraced(model, batch)
+            assert not keras_private.build_untraced(model, batch)  # nothing is left to create
+        keras_private.symbolic_build(model, batch)
+        found.append((words_of(model), [variable.path for variable in model.metrics_variables]))
+    assert found[0] == found[1]
+
+
+def mean(y_true: Any, y_pred: Any) -> Any:
+    return keras.ops.mean(y_pred, axis=-1)
+
+
+def words_of(model: Any) -> dict[str, Any]:
+    """The attributes of a model, of its metrics and of its loss, as far as they are plain."""
+    parts = model, model._compile_metrics, model._compile_loss, *model.metrics
+    plain = (bool, int, float, str, type(None))
+    return {
+        f"{i} {k}": v for i, p in enumerate(parts) for k, v in vars(p).items() if type(v) in plain
+    }
+
+
+class Shifted(keras.losses.Loss):
+    """A loss of the user's."""
+
+    def call(self, y_true, y_pred):
+        return keras.ops.mean((y_true - y_pred) ** 2)
+
+
+@pytest.mark.parametrize(
+    "how", [{"metrics": ["AUC"]}, {"loss": Shifted()}, {"metrics": [keras.metrics.FBetaScore()]}]
+)
+def test_what_may_create_variables_later_is_left_to_a_trace(how: dict[str, Any]) -> None:
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(**{"optimizer": "sgd", "loss": "mse", **how})
+    batch = jax.ShapeDtypeStruct((8, 4), "float32"), jax.ShapeDtypeStruct((8, 1), "float32")
+    assert not keras_private.build_untraced(model, batch)
+    assert not model._compile_loss.built
 
 
 class OneHot(keras.Model):

@@ -7,6 +7,7 @@ x: [N, ...]; y: [N, ...]; x_val: [V, ...]; y_val: [V, ...]; any dtype, images ma
 from __future__ import annotations
 
 import contextlib
+import functools
 import pkgutil
 import sys
 import zipfile
@@ -109,18 +110,24 @@ def digits() -> Pairs:
         ``(x, y), (x_val, y_val)``: x f32[1437, 64] and f32[360, 64] in 0 to 1, y i64 in 0 to 9.
         Each class has its share in both parts.
     """
+    x, x_val, y, y_val = map(np.copy, _digits())
+    return (x, y), (x_val, y_val)
+
+
+@functools.cache
+def _digits() -> list[Any]:
+    """The parts of ``digits``, read once: a function that trains may ask for them in each call."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     images, labels = load_digits(return_X_y=True)
-    x, x_val, y, y_val = train_test_split(
+    return train_test_split(
         images.astype(np.float32) / np.float32(16),
         labels,
         test_size=360,
         stratify=labels,
         random_state=0,
     )
-    return (x, y), (x_val, y_val)
 
 
 def from_function(

@@ -132,11 +132,15 @@ def _put(original: Callable[..., Any], outside: Any) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def asarray(a: Any, *args: Any, **kwargs: Any) -> Any:
-        kind = _CONVERTED.get(str(kwargs.get("dtype"))) if len(kwargs) == 1 and not args else None
-        numbers = a if type(a) in (list, tuple) else (a,)
+        dtype = str(kwargs.get("dtype")) if len(kwargs) == 1 and not args else ""
+        kind, numbers = _CONVERTED.get(dtype), a if type(a) in (list, tuple) else (a,)
         plain = kind is not None and all(type(number) is kind for number in numbers)
         if kind is int:  # beyond, JAX refuses some
             plain = plain and all(0 <= number < 1 << 31 for number in numbers)
+        if isinstance(a, np.generic):
+            plain = kind is not None and a.dtype == dtype
+        elif kind is float and type(a) is int:  # as metrics are reset; beyond, it may be rounded
+            plain = abs(a) < 1 << 24
         if not plain or jv.trace_state() != outside:
             return original(a, *args, **kwargs)
         return jax.device_put(np.asarray(a, kwargs["dtype"]))

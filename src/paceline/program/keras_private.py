@@ -175,19 +175,71 @@ def build_metrics(model: Any, batch: Any) -> bool:
     ``batch`` is as of ``symbolic_build``. Returns False for other models. TensorFlow traces a step
     of ``evaluate`` twice if it creates variables.
     """
-    import keras
-
-    if len(getattr(model, "outputs", None) or ()) != 1 or len(batch) < 2:
-        return False
     # The user's own steps may give metrics other labels than those of the batch.
-    for name in ("call", "compute_metrics", "train_step", "test_step"):
-        stock = [getattr(kind, name) for kind in (functional_class(), keras.Sequential)]
-        if getattr(type(model), name) not in stock:
-            return False
+    if not _takes_stock_steps(model, batch, "call", "compute_metrics", "train_step", "test_step"):
+        return False
     metrics = getattr(model, "_compile_metrics", None)
     if metrics is not None and not metrics.built:
         metrics.build(batch[1], model.outputs[0])
     return True
+
+
+def build_untraced(model: Any, batch: Any) -> bool:
+    """Creates the metrics and the loss of a stock model as ``symbolic_build`` does, but untraced.
+
+    That takes three traces there. Returns whether something was created, all of whose results are
+    numbers; False: ``symbolic_build`` has to do it.
+    """
+    import jax
+    import keras
+
+    names = ("call", "compute_metrics", "compute_loss", "train_step", "test_step")
+    if not _takes_stock_steps(model, batch, *names) or not hasattr(batch[1], "shape"):
+        return False
+    if not all(layer.built and _is_own(layer) for layer in all_layers(model)):
+        return False
+    metrics, loss = model._compile_metrics, model._compile_loss
+    output, used = model.outputs[0], []
+    if metrics is not None:
+        used = jax.tree.leaves([metrics._user_metrics, metrics._user_weighted_metrics])
+    # Others may create variables when they are first updated.
+    if not all(each in _MEANS or _is_own(each, keras.metrics.Mean) for each in used):
+        return False
+    chosen = None if loss is None else loss._user_loss
+    if not (chosen is None or isinstance(chosen, str) or _is_own(chosen, keras.losses.Loss)):
+        return False
+    unbuilt = [part for part in (metrics, loss) if part is not None and not part.built]
+    if not unbuilt or None in output.shape[1:]:
+        return False
+    predicted = jax.ShapeDtypeStruct((batch[1].shape[0], *output.shape[1:]), output.dtype)
+    for part in unbuilt:
+        part.build(batch[1], predicted)
+    model._called = True  # as after a trace: ``model_structure.py`` reads all attributes
+    return True
+
+
+#: Names of metrics that are means of numbers.
+_MEANS = frozenset(
+    "accuracy acc binary_accuracy categorical_accuracy sparse_categorical_accuracy mae mse "
+    "mean_absolute_error mean_squared_error".split()
+)
+
+
+def _is_own(value: Any, kind: type = object) -> bool:
+    """Whether a value is of this kind, and of one of Keras' own classes."""
+    return isinstance(value, kind) and type(value).__module__.startswith(OWN)
+
+
+def _takes_stock_steps(model: Any, batch: Any, *names: str) -> bool:
+    """Whether a model with one output has labels, and these methods of Keras' own."""
+    import keras
+
+    if len(getattr(model, "outputs", None) or ()) != 1 or len(batch) < 2:
+        return False
+    kinds = functional_class(), keras.Sequential
+    return all(
+        getattr(type(model), name) in [getattr(kind, name) for kind in kinds] for name in names
+    )
 
 
 class _OneBatch:

@@ -380,6 +380,22 @@ def flat_logs(logs: dict[str, Any]) -> dict[str, Any]:
     return {str(name): values[name] for name in names}
 
 
+def metric_results(model: Any) -> dict[str, Any]:
+    """The results of a model's metrics, as of ``flat_logs``; of use are their names and shapes."""
+    found = flat_logs(results_of(model.get_metrics_result))
+    if keras.backend.backend() == "jax":
+        return {name: np.zeros(np.shape(value)) for name, value in found.items()}
+    return {name: keras.ops.convert_to_numpy(value) for name, value in found.items()}
+
+
+def results_of(compute: Callable[[], Any]) -> Any:
+    """The results of metrics that a function computes; on JAX their shapes alone.
+
+    For the numbers, XLA would compile each operation by itself.
+    """
+    return jax.eval_shape(compute) if keras.backend.backend() == "jax" else compute()
+
+
 def each_number(logs: Mapping[str, Any], beside: Collection[str] = ()) -> dict[str, Any]:
     """Logs with arrays by their mean and by their numbers: ``f1``, ``f1_0``, ``f1_1`` and so on.
 

@@ -11,6 +11,7 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from paceline.errors import StorageError, StudyError
+from paceline.imports import uncollected
 from paceline.study.metadata import META, StoredStudy, check_name, stored_space
 from paceline.study.objectives import objective_names
 from paceline.study.sharing.heartbeat import BEAT, is_searched
@@ -25,7 +26,7 @@ from paceline.study.storage.folder import (
 )
 from paceline.study.storage.journal import DamagedLineError, JournalFile, damaged, lines_of
 from paceline.study.storage.journal_storage import JournalReplay
-from paceline.study.storage.storage import StudyStorage, uncollected
+from paceline.study.storage.storage import StudyStorage
 from paceline.study.trials import trial_codec
 from paceline.study.trials.table import TrialTable, rank
 from paceline.study.trials.trial import Trial

@@ -6,10 +6,12 @@ import gc
 import os
 import time
 import weakref
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
+from typing import NamedTuple
 
 import keras
 import pytest
@@ -21,7 +23,11 @@ from compat.interception.sharing import HARMLESS, MAKERS, fit
 from marks import slow_where
 from paceline.compat.interception import Engine, FunctionCall
 from paceline.compat.interception.sharing.claims import paths
-from paceline.compat.interception.sharing.hazards import constant_paths, why_one_at_a_time
+from paceline.compat.interception.sharing.hazards import (
+    constant_paths,
+    needs_a_first_look,
+    why_one_at_a_time,
+)
 from paceline.errors import UsageError
 from paceline.pack.callbacks.changes import written_attributes
 from paceline.pack.callbacks.reachable import reached
@@ -238,6 +244,39 @@ def test_functions_without_source_are_watched():
     found, notes = together(lambda: names["function"])
     assert found == [[0], [0, 1], [0, 1, 2]]
     assert "one of them changed 'log', which is made outside of it" in notes[0]
+
+
+@dataclass(frozen=True, order=True)
+class Frozen:
+    rate: float = 0.1
+
+
+@dataclass
+class Plain:
+    rate: float = 0.1
+
+
+class Pair(NamedTuple):
+    rate: float = 0.1
+
+
+@dataclass(eq=False)
+class Keeping:
+    kept: list[float]
+
+    def keep(self, into: list[float]) -> None:
+        into.append(1.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "looks"),
+    [(Frozen(), False), (Plain(), False), (Pair(), False), (Keeping([]), True)],
+)
+def test_methods_that_dataclasses_have_written_need_no_look(settings, looks):
+    def function(i):
+        return settings, Frozen(i), Pair(i), settings.keep if i < 0 else None
+
+    assert needs_a_first_look(reached({"function": function})) is looks
 
 
 def test_every_path_in_the_code_of_a_function_is_known():

@@ -50,6 +50,17 @@ def test_a_run_is_short_by_its_steps_and_by_its_products() -> None:
     assert effort_for(large, 1_200, 8, 1) is CompileEffort.WELL
 
 
+def test_a_run_of_one_trial_s_products_is_short_for_more_steps() -> None:
+    def loop(x, w):
+        return jax.lax.scan(lambda c, v: (c + v, c), jnp.zeros(4), jnp.zeros((2, 4)))[0], x @ w
+
+    products = traced(lambda x, w: x @ w, (128, 784), (784, 128))  # 26 MFLOP
+    assert effort_for(products, 19_999, 1, 1) > CompileEffort.WELL
+    assert effort_for(products, 20_000, 1, 1) is CompileEffort.WELL
+    assert effort_for(products, 5_000, 2, 1) is CompileEffort.WELL
+    assert effort_for(traced(loop, (128, 784), (784, 128)), 5_000, 1, 1) is CompileEffort.WELL
+
+
 @pytest.mark.parametrize(
     ("steps", "n_slots", "n_numbers", "effort"),
     [

@@ -25,8 +25,6 @@ from paceline.compat.interception import CallOutcome, Engine, FunctionCall, chec
 from paceline.compat.progress import say
 from paceline.errors import UsageError
 from paceline.report import formats
-from paceline.tuner.search.own_process import why_in_session
-from paceline.tuner.search.progress import unpacked_backend
 
 Objective = Callable[[optuna.Trial], float | Sequence[float]]
 StudyCallback = Callable[[optuna.Study, FrozenTrial], None]
@@ -281,8 +279,12 @@ def _check(objective: Any, n_trials: Any, in_flight: Any) -> None:
 
 def _why_optuna_runs(study: optuna.Study) -> str | None:
     """Why ``Study.optimize`` must run the study, a text for the user; None: it need not."""
-    if keras.backend.backend() != "jax" and (why := why_in_session({})) is not None:
-        return unpacked_backend(why)
+    if keras.backend.backend() != "jax":
+        from paceline.tuner.search.own_process import why_in_session  # half of what a loop imports
+        from paceline.tuner.search.progress import unpacked_backend
+
+        if (why := why_in_session({})) is not None:
+            return unpacked_backend(why)
     if optuna_private.is_in_one_thread(study):
         return (
             "the storage is SQLite in memory, which only one thread sees, so trials run one at a "

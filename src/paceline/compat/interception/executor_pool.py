@@ -29,10 +29,15 @@ def prepare_model(model: Any, batch: Any, drawn: Callable[[], None] | None = Non
     Raises Unpackable if no pack can train the model.
     """
     trace.check_packable(model)
+    is_untraced = keras_private.build_untraced(model, batch)
+    if is_untraced and drawn is not None:
+        drawn()
     keras_private.symbolic_build(model, batch, drawn)
     model.reset_metrics()
-    for name, value in trace.flat_logs(model.get_metrics_result()).items():
-        if np.shape(value):  # fit would return the array
+    if is_untraced:
+        return
+    for name, value in trace.metric_results(model).items():
+        if value.shape:  # fit would return the array
             raise Unpackable(f"its metric {name!r} is an array, and not a number")
 
 
@@ -98,7 +103,9 @@ class ExecutorPool:
 
         Raises DataError if a label isn't a class of the model, or a number is beyond an Embedding.
         """
-        key = arguments.key()
+        held = reversed(self._by_key.items())
+        key = next((key for key, (_, data) in held if arguments.trains_on(data)), None)
+        key = arguments.key() if key is None else key
         executor, data = self._by_key.pop(key, (None, None))
         if executor is None or data is None:
             self._drop_idle(_IDLE - 1)

@@ -66,8 +66,17 @@ class FitArguments:
         Their data are equal, byte by byte.
         """
         validation = None if self.validation is None else _digest(self.validation)
-        how = self.validation_batch_size, self.shuffle, self.by_batch
-        return _digest(self.data), validation, *how
+        return _digest(self.data), validation, *self._how
+
+    def trains_on(self, data: SearchData) -> bool:
+        """Whether an executor's data make the same ``key``; much faster than to make it."""
+        how = data.validation_batch_size, data.shuffle, data.by_batch
+        pairs = (self.data, data.train), (self.validation, data.validation)
+        return how == self._how and all(_is_equal(one, other) for one, other in pairs)
+
+    @property
+    def _how(self) -> tuple[Any, ...]:
+        return self.validation_batch_size, self.shuffle, self.by_batch
 
     def next_order(self, random: Any) -> np.ndarray | None:
         """Draws the order of the examples in the next epoch, i32[N]; None: that of the data.
@@ -228,6 +237,28 @@ def _digest(data: ArrayData) -> bytes:
         found.update(f"{array.shape}{array.dtype}".encode())
         found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return found.digest()
+
+
+def _is_equal(one: ArrayData | None, other: Any) -> bool:
+    """Whether two sets of arrays are equal, byte by byte."""
+    if one is None or other is None:
+        return one is other
+    (mine, like), (theirs, also) = map(jax.tree.flatten, (one.inputs, other.inputs))
+    kinds = [[(a.shape, a.dtype) for a in arrays] for arrays in (mine, theirs)]
+    if like != also or kinds[0] != kinds[1]:
+        return False
+    return all(
+        np.array_equal(a, b)
+        for pair in zip(mine, theirs, strict=True)
+        for a, b in zip(*map(_words, pair), strict=True)
+    )
+
+
+def _words(array: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The bytes of an array, most of them as whole words, which are compared faster."""
+    found = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    whole = len(found) // 8 * 8
+    return found[:whole].view(np.uint64), found[whole:]
 
 
 def copied(data: ArrayData) -> ArrayData:

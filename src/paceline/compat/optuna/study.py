@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna import study as _study
 
+from paceline.imports import uncollected
+
 if TYPE_CHECKING:
     from optuna.study import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]
 
@@ -21,7 +23,8 @@ class PackedStudy(optuna.Study):
     def optimize(self, *args: Any, **kwargs: Any) -> None:
         """Optimizes an objective; arguments as those of Optuna, and see ``paceline.optimize``."""
         # Late: reading a study must not wait for JAX and Keras.
-        from paceline.compat.functions.optimize import optimize
+        with uncollected():
+            from paceline.compat.functions.optimize import optimize
 
         if "func" in kwargs:
             kwargs["objective"] = kwargs.pop("func")

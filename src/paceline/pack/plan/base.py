@@ -49,6 +49,8 @@ _BUSY = 10e6
 #: Steps of a search below which programs are compiled for a short run: 5 to 20 s of small
 #: operations.
 _FEW = 5000
+#: The same where one trial's large matrix products take most of a step (docs/decisions/0003).
+_FEW_OF_PRODUCTS = 20_000
 #: Floating-point operations in matrix products of a search below which programs are compiled for a
 #: short run: 40 s of a core or less. XLA's code around large products is a twentieth slower then,
 #: and its compiling takes 2 to 3 s of a core less (docs/decisions/0032).
@@ -457,7 +459,12 @@ def effort_for(closed: Any, steps: float, n_slots: int, n_numbers: int) -> Compi
         n_slots: S.
         n_numbers: Numbers in one trial's variables, those of the optimizer too.
     """
-    if steps >= _FEW or steps * n_slots * step_flops(closed) >= _LITTLE:
+    flops = step_flops(closed)
+    in_products = (
+        n_slots == 1 and flops >= _BUSY and not _has(closed, "conv_general_dilated", *_LOOPS)
+    )
+    few = _FEW_OF_PRODUCTS if in_products else _FEW
+    if steps >= few or steps * n_slots * flops >= _LITTLE:
         return CompileEffort.WELL
     updates = steps * n_slots * n_numbers
     return CompileEffort.MOST_QUICKLY if updates < _FEW_UPDATES else CompileEffort.QUICKLY
@@ -465,7 +472,16 @@ def effort_for(closed: Any, steps: float, n_slots: int, n_numbers: int) -> Compi
 
 def has_loops(closed: Any) -> bool:
     """Whether a step has loops, such as those of recurrent layers."""
-    return any(eqn.primitive.name in ("scan", "while") for eqn in _equations(closed.jaxpr))
+    return _has(closed, *_LOOPS)
+
+
+#: Names of JAX's operations that run a function several times.
+_LOOPS = ("scan", "while")
+
+
+def _has(closed: Any, *names: str) -> bool:
+    """Whether a step has an operation of one of these names, those in loops left out."""
+    return any(eqn.primitive.name in names for eqn in _equations(closed.jaxpr))
 
 
 def step_flops(closed: Any) -> float:

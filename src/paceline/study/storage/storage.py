@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import shlex
 import threading
 import time
@@ -21,6 +20,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
 from paceline.errors import PacelineError, StorageError, StudyError
+from paceline.imports import uncollected
 from paceline.program.files import as_shown
 from paceline.study.metadata import META, StoredStudy, check_meta
 from paceline.study.objectives import Direction
@@ -398,18 +398,6 @@ class _QuietOptuna:
 
 
 quiet_optuna = _QuietOptuna()
-
-
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """Make many objects that stay: Python would look through all of them again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class Stopwatch:

@@ -12,7 +12,6 @@ hyperparameter is a continuous number, so that all trials share one structure.
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -211,8 +210,7 @@ def probe(
         tokens.check(model, tables, validation, "validation data")
     if data.wide or getattr(validation, "wide", None):
         check_casts(model, inputs.data or data, size, validation, n, inputs.class_weight)
-    results = trace.flat_logs(model.get_metrics_result())
-    sizes = {name: math.prod(np.shape(value)) for name, value in results.items()}
+    sizes = {name: value.size for name, value in trace.metric_results(model).items()}
     arrays = {name: size for name, size in sizes.items() if size > 1}
     steps = inputs.steps_per_epoch or 0
     if not steps and isinstance(inputs.data, ArrayData):
@@ -224,8 +222,9 @@ def probe(
 def _compiled(model: Any) -> frozenset[str]:
     """Names of logs that follow from the metrics which ``compile`` was given."""
     given = [metric for metric in model.metrics if hasattr(metric, "metrics")]
-    results = [result for metric in given if isinstance(result := metric.result(), dict)]
-    return frozenset(name for result in results for name in trace.flat_logs(result))
+    results = [trace.results_of(metric.result) for metric in given]
+    found = [result for result in results if isinstance(result, dict)]
+    return frozenset(name for result in found for name in trace.flat_logs(result))
 
 
 def _try_constraints(constraints: Constraints | None, hp: HyperParameters, model: Any) -> None:
@@ -414,7 +413,7 @@ def _log_names(
     validated = arguments.validated
     try:
         keras_private.symbolic_build(model, batch)
-        results = model.get_metrics_result()
+        results = trace.metric_results(model)
     except Exception as error:
         _check_weights(model, batch)
         if (other := _not_on_jax(error)) is not None:
@@ -423,9 +422,7 @@ def _log_names(
             "the model that build(hp) returned does not accept the data: x has "
             f"{_per_example(batch[:1])} per example.{_other_input(model, batch[0])} {_said(error)}"
         ) from error
-    logs = trace.flat_logs(results)
-    arrays = {name: keras.ops.convert_to_numpy(value) for name, value in logs.items()}
-    names = [str(name) for name in trace.each_number(arrays)]
+    names = [str(name) for name in trace.each_number(results)]
     if names == sorted(names):  # as Keras before 3.12 has them
         names = _as_compiled(model, names)
     train, test = names, names

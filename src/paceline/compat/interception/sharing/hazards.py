@@ -115,9 +115,15 @@ def needs_a_first_look(found: ReachableObjects) -> bool:
     shared = found.instances or any(isinstance(read(), CONTAINERS) for read in found.names.values())
     if not shared:
         return False
-    unread = any(not source(user) for user in found.functions)
+    unread = any(not source(user) for user in found.functions if not _is_generated(user.function))
     # What the first function itself is given is its own.
     return unread or any(next(changed_arguments(user), None) for user in found.functions[1:])
+
+
+def _is_generated(function: Any) -> bool:
+    """Whether ``dataclass`` or ``NamedTuple`` has written a function, which changes no argument."""
+    within_dataclass = function.__code__.co_qualname.startswith("__create_fn__.")
+    return within_dataclass or str(function.__globals__.get("__name__")).startswith("namedtuple_")
 
 
 def clock_reader(found: ReachableObjects) -> str | None:
