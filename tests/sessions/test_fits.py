@@ -160,6 +160,51 @@ def test_fits_on_data_sets_of_the_session_train_in_packs(fresh_folder: Path) -> 
         assert not notes and not any(why), name
 
 
+#: Callbacks that act between batches, and a function of TensorFlow that no slot reaches.
+BY_BATCH = """
+import keras
+import tensorflow as tf
+import compat.interception.test_batch_callbacks as batches
+
+plain(batches)
+del batches.FUNCTIONS["smaller_last"]  # it gives ``shuffle`` itself
+for name, function in batches.FUNCTIONS.items():
+    found[name] = compared(function, function)
+
+
+class Norms(keras.callbacks.Callback):
+    def __init__(self, norm):
+        super().__init__()
+        self.norm, self.norms = norm, []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.norms.append(float(self.norm()))
+
+
+def compiled(i):
+    model = zoo.network(i)
+    norms = Norms(tf.function(lambda: tf.norm(model.trainable_variables[0])))
+    model.fit(zoo.X, zoo.Y, callbacks=[norms], shuffle=False, verbose=0)
+    return norms.norms
+
+
+found["compiled"] = compared(compiled, compiled)
+print("FOUND" + json.dumps(found))
+"""
+
+
+def test_callbacks_between_batches_act_in_the_session(fresh_folder: Path) -> None:
+    """Their fits train in packs, and equal those of Keras' own ``fit`` on TensorFlow."""
+    pytest.importorskip("tensorflow")
+    found = run("tensorflow.keras", BEGIN + BY_BATCH, fresh_folder)
+    found.pop("stderr")
+    assert len(found) == 7
+    error, (note,), why = found.pop("compiled")
+    assert not error and all(why) and "Norms has its own on_train_batch_end()" in note
+    for name, (error, notes, why) in found.items():
+        assert not error and not notes and not any(why), name
+
+
 @pytest.mark.parametrize("session", NOT_ON_JAX)
 def test_what_functions_share_is_as_one_after_the_other(session: str, fresh_folder: Path) -> None:
     found = run(session, BEGIN + SHARING, fresh_folder)

@@ -28,6 +28,7 @@ from paceline.program.canonical import Unpackable
 from paceline.program.compilation_cache import persistent_cache
 
 if TYPE_CHECKING:
+    from paceline.compat.interception.batch_hooks import SentSlot
     from paceline.compat.interception.own_process import ProcessPool
 
 #: Functions that run at the same time, at most. Each needs a thread and the memory of a model.
@@ -64,7 +65,9 @@ class Engine:
 
             # Else TensorFlow takes all of a GPU when it first touches it, and packs have none.
             os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-            self.executors = ProcessPool(self.say, options, self._submitted, self._died)
+            self.executors = ProcessPool(
+                *(self.say, options, self._submitted, self._died, self._between)
+            )
             self.why_no_packs = why_in_session({})
         self._notes, self._noun = notes, noun
         together = self.why_no_packs is None
@@ -295,6 +298,17 @@ class Engine:
         for number, packed_fit in list(self._packed_fits.items()):
             packed_fit.died = True
             self._failed(number, error)
+
+    def _between(self, number: int, slot: SentSlot, step: int, logs: Any) -> bool:
+        """Calls hooks between two batches of a fit that was sent; as of ``ProcessPool``."""
+        hooks = self._packed_fits[number].hooks
+        assert hooks is not None
+        hooks.attach(slot)
+        if logs is None:
+            hooks.begin_batch(step)
+        else:
+            hooks.end_batch(step, logs)
+        return hooks.in_batches
 
     # -- what fits ask for (``FitScheduler``) ------------------------------------------------------
 

@@ -189,8 +189,8 @@ def _callbacks(given: Any, model: Any) -> list[Any]:
             raise Unpackable(f"a callback is a {type(callback).__name__}")
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             raise Unpackable("its callback BackupAndRestore decides where training begins")
-    # In other sessions each batch would have to wait for messages of another process.
-    why = why_not_packed(callbacks, by_batch=keras.backend.backend() == "jax")
+    # PyTorch's parameters can be written without their variables.
+    why = why_not_packed(callbacks, by_batch=keras.backend.backend() != "torch")
     if why := why or why_not_traced(callbacks, model, before=True):
         raise Unpackable(why)
     return callbacks

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.compat.interception.batch_hooks import AskedHooks
 from paceline.compat.interception.executor_pool import (
     check_data,
     executor_of,
@@ -141,7 +142,13 @@ class FitServer:
             assert isinstance(data.train, ArrayData)
             fit = _Fit(sent, executor, data.train)
             check_data(fit.model, data, self._tokens)
-            executor.submit(job_of(sent.number, fit.model, sent.epochs, sent.batch_size, fit.order))
+            hooks = AskedHooks(sent.number, self._link.tell, self._of_hooks)
+            executor.submit(
+                job_of(
+                    *(sent.number, fit.model, sent.epochs, sent.batch_size, fit.order),
+                    hooks if data.by_batch else None,
+                )
+            )
             self._fits[sent.number] = fit
             if sent.values is not None:
                 self.replace(sent.number, sent.values)
@@ -192,6 +199,12 @@ class FitServer:
             return False
         self._do(self._next())
         return True
+
+    def _of_hooks(self) -> tuple[str, Any]:
+        """What the session says next of hooks between two batches."""
+        while (call := self._link.receive()).name not in ("read", "done"):
+            self._calls.append(call)
+        return call.name, call.arguments
 
     def _report(self, report: EpochReport) -> Callable[[], Answer]:
         fit, values = self._fits[report.number], []

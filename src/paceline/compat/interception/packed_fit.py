@@ -70,7 +70,7 @@ class FitHandler:
                 "not drawn"
             )
         for callback in arguments.callbacks:
-            if names_model(callback, model):
+            if self._sender is None and names_model(callback, model):
                 self._scheduler.say(
                     f"callbacks: {type(callback).__name__} reaches its model by a name, not as "
                     "self.model. In a pack it reads and writes the variables before and after each "
@@ -179,6 +179,11 @@ class FitHandler:
                 report = self._epoch(packed_fit)
                 while report is None:
                     assert self._sender is not None
+                    if packed_fit.hooks is not None and packed_fit.hooks.called:
+                        raise RuntimeError(
+                            f"{packed_fit.error} between two batches, and callbacks cannot take "
+                            "back what they did before. Call fit again, with new callbacks"
+                        )
                     self._sender.send_again(packed_fit, model, arguments, variables)
                     report = self._epoch(packed_fit)
                 if arguments.watched or epoch + 1 == arguments.epochs:
