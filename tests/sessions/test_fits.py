@@ -133,6 +133,17 @@ def fits(make, **more):
     return function
 
 
+def validated(i):
+    model, ends = zoo.network(i), []
+    for data, more in (
+        (rows((X, Y)).shuffle(64, seed=3).batch(40), {}),
+        (rows((X, Y)).batch(20).repeat(), {"validation_steps": 2}),
+    ):
+        more |= {"validation_data": data, "epochs": 2, "shuffle": False, "verbose": 0}
+        ends.append(model.fit(X, Y, **more))
+    return *ends, model
+
+
 shared = rows((X, Y)).shuffle(64, seed=3).batch(16)
 for name, function in {
     "in order": fits(lambda: rows((X, Y)).batch(24), validation_data=rows((X, Y)).batch(40)),
@@ -140,6 +151,7 @@ for name, function in {
     "repeated": fits(lambda: rows((X, Y)).batch(16).repeat(), steps_per_epoch=4),
     "PyDataset": fits(Batches, shuffle=False),
     "shared": fits(lambda: shared),
+    "validated": validated,
 }.items():
     found[name] = compared(function, function)
 print("FOUND" + json.dumps(found))
@@ -150,7 +162,7 @@ def test_fits_on_data_sets_of_the_session_train_in_packs(fresh_folder: Path) -> 
     pytest.importorskip("tensorflow")
     found = run("tensorflow.keras", BEGIN + SETS, fresh_folder)
     found.pop("stderr")
-    assert len(found) == 5
+    assert len(found) == 6
     (note,) = found["shared"][1]
     assert "run one at a time" in note and "they share one" in note
     found["shared"][1].clear()

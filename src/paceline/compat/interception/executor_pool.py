@@ -69,14 +69,16 @@ def job_of(
     epochs: int,
     batch_size: int,
     order: Callable[[int], np.ndarray],
-    batch_callbacks: BatchHooks | None = None,
+    batch_callbacks: Any = None,
+    fold: Any = None,
 ) -> Job:
-    """The job that trains a fit of a built model; ``order`` is as of ``Job``."""
+    """The job that trains a fit of a built model; the arguments are as of ``Job``."""
     return Job(
         *(number, number, epochs, batch_size, model),
         rebuild=lambda: model,
         order=order,
         batch_callbacks=batch_callbacks,
+        folds=() if fold is None else (fold,),
     )
 
 

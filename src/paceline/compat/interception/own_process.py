@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from paceline.compat.interception.batch_hooks import SentSlot
-from paceline.compat.interception.fit_arguments import FitArguments
+from paceline.compat.interception.fit_arguments import FitArguments, ReadFold
 from paceline.compat.interception.fit_server import (
     ExecutorFacts,
     SentFit,
@@ -96,9 +96,9 @@ class ProcessExecutor:
         values: Values = [list(part) for part in state.lists()[:3]]
         self._change("replace", number, values)
 
-    def reorder(self, number: int, order: np.ndarray) -> None:
-        """Gives a fit the order of its examples in its next epoch, i32[N]."""
-        self._change("reorder", number, order)
+    def reorder(self, number: int, order: np.ndarray | None, fold: ReadFold | None) -> None:
+        """Gives a fit the orders of its next epoch, as of ``PackedFit``."""
+        self._change("reorder", number, order, fold)
 
     def _change(self, name: str, *arguments: Any) -> None:
         if self._answering is not None:

@@ -54,7 +54,8 @@ class FitSender:
             self._copy_random(arguments.data.n if looks else 0)
         packed_fit = PackedFit(self._scheduler.number(), self._thread, None)
         packed_fit.hooks = BatchHooks(self._thread) if arguments.by_batch else None
-        packed_fit.order = arguments.next_order(self.random)
+        packed_fit.fold = arguments.read_fold()
+        packed_fit.take_orders(arguments, self.random)
         packed_fit.sent = SentFit(
             number=packed_fit.number,
             executor=0,
@@ -115,6 +116,7 @@ class FitSender:
                     expected=executor.demand.expected,
                     epochs=sent.epochs - packed_fit.n_before,
                     orders=self._orders(packed_fit, arguments),
+                    fold=packed_fit.fold,
                     values=variables.values if variables is not None and going_on else None,
                 )
             )

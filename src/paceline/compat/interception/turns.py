@@ -153,7 +153,8 @@ class ConcurrencyPolicy:
 
     def _look_at_paths(self, callbacks: list[Any]) -> None:
         """Looks at the paths of the first fit, while no other function has begun."""
-        mine = paths(callbacks)
+        own = [each for each in callbacks if not type(each).__module__.startswith("paceline.")]
+        mine = paths(own)
         same = mine.keys() & hazards.constant_paths(self._found) if mine else set()
         for path in sorted(same):
             self._one_at_a_time(
