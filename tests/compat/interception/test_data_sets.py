@@ -90,7 +90,7 @@ PACKS = {
     "steps of validation arrays": lambda i: fitted(
         i, X[:N], y=Y[:N], validation_data=(X[:N], Y[:N]), validation_steps=3, batch_size=20
     ),
-    "validation data that shuffle": lambda i: shuffled_validation(i),
+    "validation data that shuffle": shuffled_validation,
     "the same for one epoch": lambda i: shuffled_validation(i, epochs=1),
 }
 ALONE = {

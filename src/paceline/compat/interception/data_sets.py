@@ -173,8 +173,8 @@ class DataSetPasses:
         except NotArrays as error:
             if self._once is not None:  # what was read is lost
                 raise DataError(
-                    f"{self._what}: {error}, which shows after the second epoch. Pass arrays, or pass "
-                    "concurrent=False"
+                    f"{self._what}: {error}, which shows after the second epoch. Pass arrays, or "
+                    "pass concurrent=False"
                 ) from error
             raise Unpackable(str(error)) from error
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from paceline.compat.interception.batch_hooks import BatchHooks
 from paceline.compat.interception.fit_arguments import FitArguments, copied
 from paceline.data.arrays import ArrayData
 from paceline.data.labels import check_labels

@@ -147,8 +147,8 @@ class ProcessPool:
 
     ``submitted`` is called with the number of a fit that was sent, and why it cannot train there;
     None: it waits there. ``died`` is called when the process has ended by itself. ``between`` calls
-    hooks between two batches of a fit, and returns whether it is to be called again: given the
-    fit's number and slot, the batch's number and its logs, which are None before the batch.
+    hooks between two batches of a fit, and returns whether it is to be called again. It is given
+    the fit's number and slot, the batch's number, and its logs, which are None before the batch.
     """
 
     def __init__(
