@@ -42,6 +42,10 @@ class FitHandler:
 
     def fit(self, model: Any, original: Fit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns what ``model.fit(*args, **kwargs)`` would return."""
+        with self._thread.untraced():
+            return self._fit(model, original, args, kwargs)
+
+    def _fit(self, model: Any, original: Fit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._thread.check()
         x, held = args[0] if args else kwargs.get("x"), callbacks_of(args, kwargs)
         sets = x, args[7] if len(args) > 7 else kwargs.get("validation_data")
