@@ -187,6 +187,37 @@ def test_names_are_followed_through_modules_and_classes():
     assert found == "Log.on_epoch_end() changes 'sharing', which is made outside of it"
 
 
+def test_every_use_of_what_changes_must_come_after_a_fit():
+    def reads_before(i):
+        return sharing.LATEST, sharing.keeps_latest(i)
+
+    def looks_up(i):
+        return getattr(sharing, "LATEST"), sharing.keeps_latest(i)  # noqa: B009
+
+    def any_name(i):
+        return len(vars()), sharing.keeps_latest(i)
+
+    why, gates = why_in_order(reached({"function": sharing.keeps_latest}))
+    code = sharing.keeps_latest.__code__
+    assert why and gates == {code: {code.co_firstlineno + 3, code.co_firstlineno + 4}}
+    for function in (reads_before, looks_up, any_name):
+        assert why_in_order(reached({"function": function})) == (why, None)
+
+
+def test_paths_of_trials_own_folders_are_no_clocks():
+    """The clock names the folder of a tuner's trials once, in the script."""
+
+    class Keeps(keras.callbacks.CSVLogger):
+        __module__ = "paceline.own"
+
+    def function(i):
+        started = datetime.now()
+        fit(network(i), callbacks=[Keeps(f"{started:%Y%m%d-%H%M}-{i}.csv")])
+
+    _, notes = together(lambda: function)
+    assert len(notes) == 1 and "reads the clock" in notes[0]
+
+
 def test_default_values_and_attributes_of_classes_are_shared():
     def with_a_default(i, log=[], *, more=None):  # noqa: B006 - what users write
         log.append(i)

@@ -23,6 +23,7 @@ from paceline.pack.callbacks.reachable import (
     ReachableObjects,
     UserFunction,
     is_of_user,
+    is_users_module,
     parts_of,
 )
 
@@ -197,7 +198,8 @@ class _Uses:
         if isinstance(node, ast.Attribute):
             if isinstance(node.value, ast.Name) and node.value.id in self._new:
                 return False
-            return node.attr in shared.attributes | of_file or node.attr == "__dict__"
+            names = shared.attributes | self._names | of_file  # a global is its module's attribute
+            return node.attr in names or node.attr == "__dict__"
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = node.value.strip("/")
             of_path = len(text) > 2 and any(path.endswith(text) for path in shared.paths)
@@ -207,10 +209,9 @@ class _Uses:
         return False
 
     def _of_module(self, call: ast.Call) -> bool:
-        """Whether ``getattr`` and the like are given a module, as in ``keras.optimizers``."""
+        """Whether ``getattr`` and the like are given a library, as in ``keras.optimizers``."""
         base: Any = call.args[0] if call.args else None
         while isinstance(base, ast.Attribute):
             base = base.value
-        return isinstance(base, ast.Name) and isinstance(
-            self._user.value(base.id), types.ModuleType
-        )
+        value = self._user.value(base.id) if isinstance(base, ast.Name) else MISSING
+        return isinstance(value, types.ModuleType) and not is_users_module(value)
