@@ -87,13 +87,14 @@ plain(sharing)
 for kind, names in (
     (sharing.MAKERS, ("layer_made_outside", "model_made_outside", "checkpoint_of_one_name")),
     (sharing.HARMLESS, ("layer_that_training_leaves_as_it_is",)),
+    (sharing.IN_ORDER, ("list_that_grows_after", "folds_of_which_a_list_keeps_the_mean")),
 ):
     for name in names:
         make = kind[name]
         keras.utils.set_random_seed(9)
         function = make()
         keras.utils.set_random_seed(9)
-        found[name] = [kind is sharing.HARMLESS, *compared(function, make())]
+        found[name] = [kind is not sharing.MAKERS, *compared(function, make())]
 print("FOUND" + json.dumps(found))
 """
 
@@ -133,6 +134,17 @@ def fits(make, **more):
     return function
 
 
+def validated(i):
+    model, ends = zoo.network(i), []
+    for data, more in (
+        (rows((X, Y)).shuffle(64, seed=3).batch(40), {}),
+        (rows((X, Y)).batch(20).repeat(), {"validation_steps": 2}),
+    ):
+        more |= {"validation_data": data, "epochs": 2, "shuffle": False, "verbose": 0}
+        ends.append(model.fit(X, Y, **more))
+    return *ends, model
+
+
 shared = rows((X, Y)).shuffle(64, seed=3).batch(16)
 for name, function in {
     "in order": fits(lambda: rows((X, Y)).batch(24), validation_data=rows((X, Y)).batch(40)),
@@ -140,6 +152,7 @@ for name, function in {
     "repeated": fits(lambda: rows((X, Y)).batch(16).repeat(), steps_per_epoch=4),
     "PyDataset": fits(Batches, shuffle=False),
     "shared": fits(lambda: shared),
+    "validated": validated,
 }.items():
     found[name] = compared(function, function)
 print("FOUND" + json.dumps(found))
@@ -150,7 +163,7 @@ def test_fits_on_data_sets_of_the_session_train_in_packs(fresh_folder: Path) -> 
     pytest.importorskip("tensorflow")
     found = run("tensorflow.keras", BEGIN + SETS, fresh_folder)
     found.pop("stderr")
-    assert len(found) == 5
+    assert len(found) == 6
     (note,) = found["shared"][1]
     assert "run one at a time" in note and "they share one" in note
     found["shared"][1].clear()
@@ -160,11 +173,56 @@ def test_fits_on_data_sets_of_the_session_train_in_packs(fresh_folder: Path) -> 
         assert not notes and not any(why), name
 
 
+#: Callbacks that act between batches, and a function of TensorFlow that no slot reaches.
+BY_BATCH = """
+import keras
+import tensorflow as tf
+import compat.interception.test_batch_callbacks as batches
+
+plain(batches)
+del batches.FUNCTIONS["smaller_last"]  # it gives ``shuffle`` itself
+for name, function in batches.FUNCTIONS.items():
+    found[name] = compared(function, function)
+
+
+class Norms(keras.callbacks.Callback):
+    def __init__(self, norm):
+        super().__init__()
+        self.norm, self.norms = norm, []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.norms.append(float(self.norm()))
+
+
+def compiled(i):
+    model = zoo.network(i)
+    norms = Norms(tf.function(lambda: tf.norm(model.trainable_variables[0])))
+    model.fit(zoo.X, zoo.Y, callbacks=[norms], shuffle=False, verbose=0)
+    return norms.norms
+
+
+found["compiled"] = compared(compiled, compiled)
+print("FOUND" + json.dumps(found))
+"""
+
+
+def test_callbacks_between_batches_act_in_the_session(fresh_folder: Path) -> None:
+    """Their fits train in packs, and equal those of Keras' own ``fit`` on TensorFlow."""
+    pytest.importorskip("tensorflow")
+    found = run("tensorflow.keras", BEGIN + BY_BATCH, fresh_folder)
+    found.pop("stderr")
+    assert len(found) == 7
+    error, (note,), why = found.pop("compiled")
+    assert not error and all(why) and "Norms has its own on_train_batch_end()" in note
+    for name, (error, notes, why) in found.items():
+        assert not error and not notes and not any(why), name
+
+
 @pytest.mark.parametrize("session", NOT_ON_JAX)
 def test_what_functions_share_is_as_one_after_the_other(session: str, fresh_folder: Path) -> None:
     found = run(session, BEGIN + SHARING, fresh_folder)
     found.pop("stderr")
-    assert len(found) == 4
+    assert len(found) == 6
     differ = {name: error for name, (_, error, _, _) in found.items() if error}
     alone = {name: why for name, (_, _, _, why) in found.items() if any(why)}
     assert not differ and not alone

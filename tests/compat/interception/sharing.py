@@ -19,6 +19,8 @@ from compat.interception.functions import X_VAL, Y_VAL, X, Y, network
 from toys import CLASSES, FEATURES
 
 MAKERS: dict[str, Callable[[], Callable[[int], Any]]] = {}
+#: Functions that touch what they share after their fits: they train together.
+IN_ORDER: dict[str, Callable[[], Callable[[int], Any]]] = {}
 LATEST: Any = None
 FIXED = "fixed.weights.h5"
 SETTINGS = {"epochs": 2, "rates": [0.01, 0.1, 0.5]}
@@ -26,6 +28,11 @@ SETTINGS = {"epochs": 2, "rates": [0.01, 0.1, 0.5]}
 
 def maker(made: Callable[[], Callable[[int], Any]]) -> Callable[[], Callable[[int], Any]]:
     MAKERS[made.__name__] = made
+    return made
+
+
+def in_order(made: Callable[[], Callable[[int], Any]]) -> Callable[[], Callable[[int], Any]]:
+    IN_ORDER[made.__name__] = made
     return made
 
 
@@ -168,6 +175,13 @@ def global_bound_before_and_read_after():
     return function
 
 
+def keeps_latest(i):
+    global LATEST
+    fit(network(i))
+    LATEST = i
+    return LATEST
+
+
 @maker
 def outer_variable_bound_after():
     best = 10.0
@@ -182,7 +196,7 @@ def outer_variable_bound_after():
     return function
 
 
-@maker
+@in_order
 def list_that_grows_after():
     losses: list[float] = []
 
@@ -190,6 +204,115 @@ def list_that_grows_after():
         history = fit(network(i), epochs=3 - i)
         losses.append(history.history["loss"][-1])
         return history, np.array(losses)
+
+    return function
+
+
+@in_order
+def best_model_that_is_kept():
+    best, best_model = 10.0, None
+
+    def function(i):
+        nonlocal best, best_model
+        model = network(i)
+        model.fit(X, Y, epochs=3 - i, verbose=0)
+        loss = model.evaluate(X_VAL, Y_VAL, verbose=0)[0]
+        if loss < best:
+            best, best_model = loss, model
+            model.save_weights("best.weights.h5")
+        with open("losses.txt", "a") as file:
+            file.write(f"{loss:.3f}\n")
+        with open("losses.txt") as file:
+            return file.read(), best, best_model.get_weights()[0]
+
+    return function
+
+
+@in_order
+def folds_of_which_a_list_keeps_the_mean():
+    class Folds:
+        def __init__(self):
+            self.means = {}
+
+        def run(self, i):
+            losses = []
+            for fold in range(2):
+                part = slice(30 * fold, 30 * fold + 30)
+                history = network(i).fit(X[part], Y[part], epochs=2 - i % 2, verbose=0)
+                losses.append(history.history["loss"][-1])
+            self.means[i] = np.mean(losses)
+            return np.array([*self.means, *self.means.values()])
+
+    return Folds().run
+
+
+@in_order
+def attribute_of_a_class_that_calls_its_parent():
+    """By ``super`` code reaches the class, and so methods that nothing calls."""
+
+    class Base:
+        def run(self, i):
+            return network(i).fit(X, Y, epochs=3 - i, verbose=0)
+
+    class Table(Base):
+        def __init__(self):
+            self.rows = {}
+
+        def run(self, i):
+            history = super().run(i)
+            self.rows[i] = history.history["loss"]
+            return history, [*self.rows]
+
+        def table(self):
+            return list(self.rows)
+
+    table = Table()
+
+    def function(i):
+        return table.run(i)
+
+    return function
+
+
+@in_order
+def one_that_does_not_train():
+    """The second one comes to the list in its first turn."""
+    found: list[Any] = []
+
+    def function(i):
+        if i != 1:
+            fit(network(i), epochs=3 - i)
+        found.append(i)
+        return list(found)
+
+    return function
+
+
+@maker
+def list_of_two_names():
+    """Only the objects show that the lists are one."""
+    losses: list[float] = []
+    seen = {"losses": losses}
+
+    def function(i):
+        n = len(seen["losses"])
+        history = fit(network(i), epochs=3 - i)
+        losses.append(history.history["loss"][-1])
+        return n, np.array(losses)
+
+    return function
+
+
+@maker
+def list_read_by_a_callback():
+    losses: list[float] = []
+
+    def function(i):
+        seen = []
+        log = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, _: seen.append(len(losses)))
+        history = fit(network(i), epochs=3 - i, callbacks=[log])
+        losses.append(history.history["loss"][-1])
+        return seen
 
     return function
 

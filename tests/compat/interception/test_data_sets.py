@@ -57,7 +57,7 @@ def batches(noise: float = 0.0):
 def fitted(i: int, x, **arguments):
     """What a fit comes to, and what the function draws after it."""
     model = network(i)
-    history = model.fit(x, epochs=3, verbose=0, **arguments)
+    history = model.fit(x, **{"epochs": 3, "verbose": 0} | arguments)
     return history, model, random.random(), float(np.random.random())
 
 
@@ -67,11 +67,31 @@ def seen(i: int):
     return *fitted(i, Batches(60), shuffle=False, callbacks=[norms], **more), norms.norms
 
 
+def by_batch(y, p):
+    """A metric that depends on which examples are in one batch."""
+    return keras.ops.max(p) * keras.ops.mean(keras.ops.cast(y, "float32"))
+
+
+def shuffled_validation(i: int, **arguments):
+    model = network(i)
+    model.compile("sgd", "sparse_categorical_crossentropy", metrics=[by_batch])
+    more = {"validation_data": Shuffled(40), "epochs": 3, "shuffle": False, "verbose": 0}
+    return model.fit(Shuffled(60), **more | arguments), model, float(np.random.random())
+
+
 PACKS = {
     "shuffled by fit": lambda i: fitted(i, Batches()),
     "shuffled by itself": lambda i: fitted(i, Shuffled(60), shuffle=False),
     "generator": lambda i: fitted(i, batches(), steps_per_epoch=4, shuffle=False),
     "with callbacks": seen,
+    "steps of validation": lambda i: fitted(
+        i, Batches(), validation_data=Batches(), validation_steps=2, shuffle=False
+    ),
+    "steps of validation arrays": lambda i: fitted(
+        i, X[:N], y=Y[:N], validation_data=(X[:N], Y[:N]), validation_steps=3, batch_size=20
+    ),
+    "validation data that shuffle": shuffled_validation,
+    "the same for one epoch": lambda i: shuffled_validation(i, epochs=1),
 }
 ALONE = {
     "augmented": lambda i: fitted(i, Batches(noise=0.1), shuffle=False),

@@ -81,3 +81,64 @@ def test_fits_are_those_of_a_session_on_jax_also_after_a_kill(fresh_folder: Path
             assert one[3] == other[3]
             assert one[2] == pytest.approx(other[2], rel=1e-6)  # NumPy adds in another order
     assert "SIGKILL" in there["notes"][0]
+
+
+BY_BATCH = """
+import glob, signal
+
+
+class WarmUp(keras.callbacks.Callback):
+    def __init__(self, i):
+        super().__init__()
+        self.i, self.step, self.seen = i, 0, []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.step += 1
+        self.model.optimizer.learning_rate = 0.01 * self.i * min(1.0, self.step / 3)
+
+    def on_train_batch_end(self, batch, logs=None):
+        rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+        self.seen.append([batch, logs["loss"], rate])
+        if self.i == 2 and self.step == 7:
+            self.model.stop_training = True
+        if self.step == 4 and os.environ.get("KILL") == str(self.i):
+            for path in glob.glob("/proc/[0-9]*/status"):
+                if f"PPid:\\t{os.getpid()}\\n" in open(path).read():
+                    os.kill(int(path.split("/")[2]), signal.SIGKILL)
+
+
+def train(i):
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, "softmax")])
+    model.set_weights([np.ones((6, 3)), np.zeros(3)])
+    model.compile(keras.optimizers.SGD(0.5), "sparse_categorical_crossentropy")
+    warm_up = WarmUp(i)
+    try:
+        history = model.fit(X, Y, 12, epochs=3, verbose=0, callbacks=[warm_up] if i else [])
+    except RuntimeError as error:
+        return str(error)
+    return history.history, warm_up.seen, model.get_weights()[0].tolist()
+
+
+notes = []
+calls = list(paceline.map(train, range(4), seeds=4, notes=notes.append))
+print("FOUND" + json.dumps({"calls": calls, "notes": notes}))
+"""
+
+
+def test_hooks_between_batches_run_in_the_session() -> None:
+    here, there = run_script(BY_BATCH, "jax"), run_script(BY_BATCH, "numpy")
+    assert here["notes"] == there["notes"] == [] and "4 fits in packs" in there["stderr"]
+    assert [len(seen) for _, seen, _ in there["calls"]] == [0, 15, 7, 15]
+    assert there["calls"] == here["calls"]
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_between_batches_fails_the_fits_that_have_begun_an_epoch() -> None:
+    """Their callbacks have acted, and would act again; the other fits come out as ever."""
+    here, there = run_script(BY_BATCH, "jax"), run_script(BY_BATCH, "numpy", KILL="1")
+    assert "SIGKILL) between two batches" in there["calls"][1]
+    for i in (0, 2, 3):
+        if i == 0 or "SIGKILL) between two batches" not in there["calls"][i]:
+            # In a smaller pack, which rounds otherwise: 2e-8 measured.
+            losses = [one["calls"][i][0]["loss"] for one in (here, there)]
+            assert losses[1] == pytest.approx(losses[0], rel=1e-6)

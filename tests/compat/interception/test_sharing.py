@@ -19,13 +19,14 @@ import pytest
 from compat.interception import sharing
 from compat.interception.alone import alone, assert_same
 from compat.interception.functions import FUNCTIONS, network
-from compat.interception.sharing import HARMLESS, MAKERS, fit
+from compat.interception.sharing import HARMLESS, IN_ORDER, MAKERS, fit
 from marks import slow_where
 from paceline.compat.interception import Engine, FunctionCall
 from paceline.compat.interception.sharing.claims import paths
 from paceline.compat.interception.sharing.hazards import (
     constant_paths,
     needs_a_first_look,
+    why_in_order,
     why_one_at_a_time,
 )
 from paceline.errors import UsageError
@@ -50,6 +51,11 @@ def together(make, **engine):
     return [outcomes[i].value for i in range(N)], notes
 
 
+def shown(found):
+    """What the code shows of what functions share."""
+    return why_one_at_a_time(found) or why_in_order(found)[0]
+
+
 def one_after_the_other(make):
     keras.utils.set_random_seed(9)
     function = make()
@@ -66,6 +72,29 @@ def test_what_is_shared_comes_out_as_one_after_the_other(name):
     )
     for got, want in zip(found, one_after_the_other(MAKERS[name]), strict=True):
         assert_same(got, want)
+
+
+@pytest.mark.parametrize(
+    "name", slow_where(IN_ORDER, lambda name: name != "best_model_that_is_kept")
+)
+def test_what_is_touched_after_fits_is_touched_in_order(name, in_new_folders):
+    """They train together, and each waits for those before it where it touches what they share."""
+    found, notes = in_new_folders(lambda: together(IN_ORDER[name]))
+    assert notes == []
+    alone = in_new_folders(lambda: one_after_the_other(IN_ORDER[name]))
+    for got, want in zip(found, alone, strict=True):
+        assert_same(got, want)
+
+
+@pytest.fixture
+def in_new_folders(tmp_path, monkeypatch):
+    def called(function):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        return function()
+
+    return called
 
 
 @pytest.mark.slow
@@ -96,7 +125,7 @@ def test_what_may_be_shared_trains_together(name):
     ],
 )
 def test_code_shows_what_is_shared(name, why):
-    found = why_one_at_a_time(reached({"function": MAKERS[name]()}))
+    found = shown(reached({"function": {**MAKERS, **IN_ORDER}[name]()}))
     with pytest.raises(AssertionError, match=why):
         raise AssertionError(found)
 
@@ -104,12 +133,12 @@ def test_code_shows_what_is_shared(name, why):
 @pytest.mark.parametrize("name", [*HARMLESS, "model_made_outside", "callback_in_a_cache"])
 def test_code_shows_nothing(name):
     made = {**HARMLESS, **MAKERS}[name]()
-    assert why_one_at_a_time(reached({"function": made})) is None
+    assert shown(reached({"function": made})) is None
 
 
 def test_ordinary_functions_share_nothing():
     for name, function in FUNCTIONS.items():
-        assert why_one_at_a_time(reached({name: function})) is None, name
+        assert shown(reached({name: function})) is None, name
 
 
 class Tracker:
@@ -138,10 +167,10 @@ def test_only_the_methods_that_are_called_count():
         own = Tracker()
         own.up()
 
-    assert why_one_at_a_time(reached({"reads": reads})) is None
-    assert why_one_at_a_time(reached({"makes": makes})) is None
-    assert "Tracker.up() changes 'self.count'" in why_one_at_a_time(reached({"writes": writes}))
-    assert "changes 'self.count'" in why_one_at_a_time(reached({"tracker": tracker}, ["up"]))
+    assert shown(reached({"reads": reads})) is None
+    assert shown(reached({"makes": makes})) is None
+    assert "Tracker.up() changes 'self.count'" in shown(reached({"writes": writes}))
+    assert "changes 'self.count'" in shown(reached({"tracker": tracker}, ["up"]))
 
 
 def test_names_are_followed_through_modules_and_classes():
@@ -155,10 +184,41 @@ def test_names_are_followed_through_modules_and_classes():
     def through_a_class():
         return fit(network(), callbacks=[Log()])
 
-    found = why_one_at_a_time(reached({"function": through_a_module}))
+    found = shown(reached({"function": through_a_module}))
     assert found == "through_a_module() changes 'sharing', which is made outside of it"
-    found = why_one_at_a_time(reached({"function": through_a_class}))
+    found = shown(reached({"function": through_a_class}))
     assert found == "Log.on_epoch_end() changes 'sharing', which is made outside of it"
+
+
+def test_every_use_of_what_changes_must_come_after_a_fit():
+    def reads_before(i):
+        return sharing.LATEST, sharing.keeps_latest(i)
+
+    def looks_up(i):
+        return getattr(sharing, "LATEST"), sharing.keeps_latest(i)  # noqa: B009
+
+    def any_name(i):
+        return len(vars()), sharing.keeps_latest(i)
+
+    why, gates = why_in_order(reached({"function": sharing.keeps_latest}))
+    code = sharing.keeps_latest.__code__
+    assert why and gates == {code: {code.co_firstlineno + 3, code.co_firstlineno + 4}}
+    for function in (reads_before, looks_up, any_name):
+        assert why_in_order(reached({"function": function})) == (why, None)
+
+
+def test_paths_of_trials_own_folders_are_no_clocks():
+    """The clock names the folder of a tuner's trials once, in the script."""
+
+    class Keeps(keras.callbacks.CSVLogger):
+        __module__ = "paceline.own"
+
+    def function(i):
+        started = datetime.now()
+        fit(network(i), callbacks=[Keeps(f"{started:%Y%m%d-%H%M}-{i}.csv")])
+
+    _, notes = together(lambda: function)
+    assert len(notes) == 1 and "reads the clock" in notes[0]
 
 
 def test_default_values_and_attributes_of_classes_are_shared():
@@ -182,9 +242,7 @@ def test_default_values_and_attributes_of_classes_are_shared():
         Counts.up()
 
     def changes(function):
-        return why_one_at_a_time(reached({"function": function})).removesuffix(
-            ", which is made outside of it"
-        )
+        return shown(reached({"function": function})).removesuffix(", which is made outside of it")
 
     assert changes(with_a_default) == "with_a_default() changes 'log', a default value"
     assert changes(makes) == "Counts.__init__() changes 'self.__class__.n'"
@@ -205,8 +263,8 @@ def test_trackers_have_one_run_at_a_time():
         start_run()
 
     uses = "() uses {}, which can log one run at a time"
-    assert why_one_at_a_time(reached({"f": logs})) == "logs" + uses.format("wandb")
-    assert why_one_at_a_time(reached({"f": starts})) == "starts" + uses.format("mlflow")
+    assert shown(reached({"f": logs})) == "logs" + uses.format("wandb")
+    assert shown(reached({"f": starts})) == "starts" + uses.format("mlflow")
 
 
 @pytest.mark.parametrize(
@@ -230,7 +288,7 @@ def test_paths_that_are_the_same_each_time(source, path, tmp_path):
     file.write_text(f"def function(model, folder, i, names, os, shutil, Path):\n    {source}\n")
     names = {}
     exec(compile(file.read_text(), str(file), "exec"), names)
-    found = why_one_at_a_time(reached({"function": names["function"]}))
+    found = shown(reached({"function": names["function"]}))
     expected = path and f"function() writes {path!r}, a path that is the same each time"
     assert found == expected
 

@@ -1,11 +1,18 @@
-"""Calls the hooks of a fit's callbacks between the training batches of its pack."""
+"""Calls the hooks of a fit's callbacks between the training batches of its pack.
+
+In a session that is not on JAX the pack trains in the session's process, and the hooks run in the
+session. ``AskedHooks`` are there what the pack calls. Each call asks the session, with the small
+variables that earlier calls have read, and waits for what the hooks have written.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
+import numpy as np
 
 from paceline.compat.interception.function_thread import FunctionThread
 from paceline.pack.callbacks.slot_model import (
@@ -31,6 +38,7 @@ class BatchHooks:
         self._error: BaseException | None = None  # what a callback has raised in this epoch
         # The model's attributes; None once ``fit`` would have traced its step.
         self._built_with: dict[tuple[str, str], Any] | None = None
+        self.called = False  # whether hooks were called since ``check``
 
     # -- in the engine's thread --------------------------------------------------------------------
 
@@ -57,7 +65,7 @@ class BatchHooks:
 
     def _ask(self, call: Callable[[], None]) -> None:
         outcome = self._thread.outcome
-        self._call, seconds = call, outcome.seconds
+        self._call, self.called, seconds = call, True, outcome.seconds
         self._thread.go()
         outcome.seconds = seconds  # those of the epoch hold these
 
@@ -103,6 +111,72 @@ class BatchHooks:
 
     def check(self) -> None:
         """Raises what a callback has raised in the epoch that has ended."""
-        error, self._error = self._error, None
+        error, self._error, self.called = self._error, None, False
         if error is not None:
             raise error
+
+
+#: Number of a variable: that of its list in ``State.lists``, and that in the list.
+Leaf = tuple[int, int]
+#: Elements of a variable that is sent before hooks read it, at most.
+_SMALL = 64
+
+
+@dataclass(eq=False)
+class SentSlot:
+    """The slot of a fit in the session's process, while it waits between two batches."""
+
+    values: dict[Leaf, np.ndarray]  # that came along
+    ask: Callable[[int, int], np.ndarray]  # for the others
+    written: dict[Leaf, np.ndarray] = field(default_factory=dict)
+
+    def read(self, part: int, leaf: int) -> np.ndarray:
+        """As of ``Slot``."""
+        if (part, leaf) not in self.values:
+            self.values[part, leaf] = self.ask(part, leaf)
+        return self.values[part, leaf]
+
+    def write(self, part: int, leaf: int, value: np.ndarray) -> None:
+        """As of ``Slot``."""
+        self.written[part, leaf] = value
+
+
+class AskedHooks:
+    """The hooks of a fit that run in the session; as ``BatchCallbacks``.
+
+    ``tell`` sends the session a message, and ``receive`` returns the next one that is about hooks.
+    """
+
+    def __init__(
+        self, number: int, tell: Callable[..., None], receive: Callable[[], tuple[str, Any]]
+    ) -> None:
+        self._number, self._tell, self._receive = number, tell, receive
+        self._slot: Slot | None = None
+        self._read: set[Leaf] = set()  # small variables that hooks have read
+        self.in_batches = True
+
+    def attach(self, slot: Slot | None) -> None:
+        """Gives the hooks the variables of a slot; None: the fit has left its slot."""
+        self._slot = slot
+
+    def begin_batch(self, step: int) -> None:
+        """Has the session call ``on_train_batch_begin``."""
+        self._ask(step, None)
+
+    def end_batch(self, step: int, logs: Mapping[str, float]) -> None:
+        """Has the session call ``on_train_batch_end``."""
+        self._ask(step, dict(logs))
+
+    def _ask(self, step: int, logs: dict[str, float] | None) -> None:
+        slot = self._slot
+        assert slot is not None
+        values = {leaf: slot.read(*leaf) for leaf in self._read}
+        self._tell("between", self._number, step, logs, values)
+        while (message := self._receive())[0] == "read":
+            value = slot.read(*message[1])
+            if value.size <= _SMALL:
+                self._read.add(message[1])
+            self._tell("value", value)
+        written, self.in_batches = message[1]
+        for (part, leaf), value in written.items():
+            slot.write(part, leaf, value.astype(slot.read(part, leaf).dtype))

@@ -1,4 +1,4 @@
-"""Data sets as x of intercepted fits: their examples as arrays, and the order of each epoch.
+"""Data sets of intercepted fits: their examples as arrays, and the order of each epoch.
 
 A ``tf.data.Dataset``, a ``PyDataset``, a ``DataLoader`` or a generator often yields the same
 examples in each epoch, in one order or in several. Then a pack can train the fit. The arrays hold
@@ -6,7 +6,8 @@ the examples in the order of their digests, so that fits on equal examples share
 each epoch a pass is read, as ``fit`` does, and compared with the arrays: this gives its order.
 
 If the second pass has other examples than the first, as with random augmentation, the fit trains in
-Keras' own ``fit``.
+Keras' own ``fit``. Validation data are read in the same way. If they always have one order, and
+nothing happens between two passes, they are arrays from then on.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from paceline.compat.interception.sharing.process_state import ProcessState
 from paceline.data.adapters import (
     RecordingIterator,
     as_generator,
+    changes,
     copied,
     epoch_calls,
     family,
@@ -67,13 +69,24 @@ class DataSetPasses:
 
     ``epochs`` is the number of epochs, ``steps`` is ``steps_per_epoch``, ``shuffle`` that of
     ``fit``. ``looks``: whether ``fit`` looks at a batch first, since the model is not built.
+    ``validates``: the data set is ``validation_data``, of which each pass starts over.
     """
 
     data: ArrayData  # the examples, in the order of their digests; from ``read`` on
     batch_size: int
 
-    def __init__(self, x: Any, epochs: int, steps: int | None, *, shuffle: bool, looks: bool):
-        self._x, self._n_steps = x, steps
+    def __init__(
+        self,
+        x: Any,
+        epochs: int,
+        steps: int | None,
+        *,
+        shuffle: bool = False,
+        looks: bool = False,
+        validates: bool = False,
+    ):
+        self._x, self._n_steps, self._validates = x, steps, validates
+        self._what = "validation_data" if validates else "x"
         self._n_read = min(epochs, 2)  # passes that show whether all have the same examples
         self._once = RecordingIterator(x) if is_read_once(x) else None
         self._ends = self._once is None and length_of(x) != math.inf
@@ -81,6 +94,8 @@ class DataSetPasses:
         self._shuffles = shuffle and isinstance(x, keras.utils.PyDataset)
         self._looks = looks
         self._ahead: list[np.ndarray] = []  # orders of the next epochs
+        # The order of all passes, if they are alike as far as is known, and change nothing.
+        self.constant: np.ndarray | None = None
         self._begun = False
 
     @property
@@ -95,8 +110,9 @@ class DataSetPasses:
         Raises NotArrays if a pack cannot train on these data, else as ``read_all``. Then ``fit``
         finds all as it was, but for what ``unread`` yields.
         """
-        if (self._n_steps is None) != self._ends:
-            raise NotArrays(f"steps_per_epoch is {self._n_steps}")
+        if (self._n_steps is None) != self._ends and not (self._validates and self._n_steps):
+            name = "validation_steps" if self._validates else "steps_per_epoch"
+            raise NotArrays(f"{name} is {self._n_steps}")
         # A tf.data.Dataset and a generator have no state that could be copied or put back.
         keeps = not self._ends or family(self._x) == "tf"
         x, state = self._x if keeps else copied(self._x), ProcessState.now()
@@ -107,8 +123,11 @@ class DataSetPasses:
             self._begun = keeps
             # PyTorch's loaders draw from its own generator, of which each function has a state.
             own = family(x) is not None and getattr(x, "generator", self) is not None
-            if own and any((order != self._ahead[0]).any() for order in self._ahead):
+            alike = all((order == self._ahead[0]).all() for order in self._ahead)
+            if own and not alike:
                 _drawing.add(x)
+            if alike and self._n_read > 1 and not changes(x):
+                self.constant = self._ahead[0]
         finally:
             if not keeps:  # the epochs read these passes again
                 self._ahead = []
@@ -116,6 +135,8 @@ class DataSetPasses:
 
     def _begin(self, x: Any) -> None:
         """Does what ``fit`` does before its first epoch."""
+        if self._validates:
+            return
         begin, end = epoch_calls(x)
         if self._looks and self._once is None:
             begin()
@@ -152,8 +173,8 @@ class DataSetPasses:
         except NotArrays as error:
             if self._once is not None:  # what was read is lost
                 raise DataError(
-                    f"x: {error}, which shows after the second epoch. Pass arrays, or pass "
-                    "concurrent=False"
+                    f"{self._what}: {error}, which shows after the second epoch. Pass arrays, or "
+                    "pass concurrent=False"
                 ) from error
             raise Unpackable(str(error)) from error
 
@@ -167,10 +188,12 @@ class DataSetPasses:
     def _pass(self, x: Any) -> tuple[ArrayData, int]:
         """Reads the examples of an epoch, and the size of the batches."""
         begin, end = epoch_calls(x)
+        if self._validates:  # ``evaluate`` ends an epoch before each pass, too
+            end()
         begin()
-        batches = self._batches(x) if self._ends else self._endless
-        batches = _limited(itertools.islice(batches, self._n_steps))
-        found = read_all(batches, sys.maxsize, allow_nan=True, what="x")
+        batches = self._batches(x) if self._ends or self._validates else self._endless
+        batches = _limited(itertools.islice(batches, self._n_steps), self._what)
+        found = read_all(batches, sys.maxsize, allow_nan=True, what=self._what)
         end()
         return found
 
@@ -185,32 +208,29 @@ class DataSetPasses:
         """The order in which a pass has the examples."""
         by = np.argsort(_digests(data), kind="stable")
         if not _equal(self.data.inputs, jax.tree.map(lambda array: array[by], data.inputs)):
-            raise NotArrays("the examples of x differ from epoch to epoch")
+            raise NotArrays(f"the examples of {self._what} differ from epoch to epoch")
         return _inverse(by)
 
 
-def read_validation(x: Any) -> tuple[ArrayData, int]:
-    """Validation data that are a data set, as arrays, and the size of its batches.
+def read_validation(x: Any, epochs: int, steps: int | None) -> tuple[ArrayData, DataSetPasses]:
+    """Validation data that are a data set, as arrays, and the passes that were read.
 
-    Raises NotArrays if two passes differ; UsageError and DataError as ``read_all``.
+    ``epochs`` is the number of passes, ``steps`` is ``validation_steps``. Raises as ``read``.
     """
-    data, size = read_all(x, None, allow_nan=True, what="validation_data")
-    state = ProcessState.now()
-    try:
-        again, _ = read_all(copied(x), None, allow_nan=True, what="validation_data")
-    finally:
-        state.restore()
-    if not _equal(data.inputs, again.inputs):
-        raise NotArrays("two passes over validation_data differ")
-    return data, size
+    passes = DataSetPasses(x, epochs, steps, validates=True)
+    passes.read()
+    data, order = passes.data, passes.constant
+    if order is not None:
+        data = replace(data, inputs=jax.tree.map(lambda array: array[order], data.inputs))
+    return data, passes
 
 
-def _limited(batches: Iterator[Any]) -> Iterator[Any]:
+def _limited(batches: Iterator[Any], what: str) -> Iterator[Any]:
     n_bytes = 0
     for batch in batches:
         n_bytes += sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(batch))
         if n_bytes > _MOST:
-            raise NotArrays(f"x is a data set of more than {_MOST >> 30} GiB")
+            raise NotArrays(f"{what} is a data set of more than {_MOST >> 30} GiB")
         yield batch
 
 

@@ -15,7 +15,7 @@ import keras
 from paceline.compat.interception.call import CallOutcome, FunctionCall
 from paceline.compat.interception.executor_pool import ExecutorPool
 from paceline.compat.interception.fit_arguments import FitArguments
-from paceline.compat.interception.fit_patch import intercepted
+from paceline.compat.interception.fit_patch import intercepted, is_intercepted
 from paceline.compat.interception.fit_scheduler import PackedFit
 from paceline.compat.interception.function_thread import FunctionThread
 from paceline.compat.interception.packed_fit import FitHandler
@@ -28,10 +28,13 @@ from paceline.program.canonical import Unpackable
 from paceline.program.compilation_cache import persistent_cache
 
 if TYPE_CHECKING:
+    from paceline.compat.interception.batch_hooks import SentSlot
     from paceline.compat.interception.own_process import ProcessPool
 
 #: Functions that run at the same time, at most. Each needs a thread and the memory of a model.
 _MOST = 512
+#: Functions that wait for the end of others, at most; each holds a model.
+_MOST_PARKED = 64
 
 
 class Engine:
@@ -62,7 +65,9 @@ class Engine:
             from paceline.compat.interception.own_process import ProcessPool
             from paceline.tuner.search.own_process import why_in_session
 
-            self.executors = ProcessPool(self.say, options, self._submitted, self._died)
+            self.executors = ProcessPool(
+                *(self.say, options, self._submitted, self._died, self._between)
+            )
             self.why_no_packs = why_in_session({})
         self._notes, self._noun = notes, noun
         together = self.why_no_packs is None
@@ -79,7 +84,8 @@ class Engine:
         )
         self._joined = False  # whether the fits that waited first were looked at for several widths
         self._left: int | None = None  # calls that are left in the source; None if unknown
-        self._threads: set[FunctionThread] = set()  # the functions that run
+        self._threads: dict[FunctionThread, None] = {}  # the functions that run, in order
+        self._unreported: list[FunctionThread] = []  # that have ended, in this round
         self._ready: deque[FunctionThread] = deque()  # threads that do not wait for an epoch
         self._parked: list[FunctionThread] = []  # threads that wait until another has ended
         self._packed_fits: dict[int, PackedFit] = {}
@@ -157,6 +163,9 @@ class Engine:
         """Runs functions until they wait, then trains an epoch; False when all have ended."""
         if self._asks_again:
             self._held = False
+        self._unreported.clear()
+        self._ready.extend(each for each in self._parked if _is_free(each))
+        self._parked = [each for each in self._parked if not _is_free(each)]
         while self._step(self._hungry):
             if self._ended:
                 return True
@@ -180,7 +189,8 @@ class Engine:
         if self._ready:
             self._resume(self._ready.popleft())
             return True
-        if len(self._threads) >= _MOST or self._occupied() or not may_begin():
+        full = len(self._threads) >= _MOST or len(self._parked) >= _MOST_PARKED
+        if full or self._occupied() or not may_begin():
             return False
         call, self._next_call = self._next_call or self._next(), None
         if call is None:
@@ -193,8 +203,9 @@ class Engine:
         seed = random.getrandbits(32) if call.seed is None else call.seed
         thread = FunctionThread(call, seed)
         thread.fit = FitHandler(thread, self, self._noun).fit
+        thread.gates, thread.at_gate = self._turns.gates, self._wait_for_earlier
         self._turns.begins(thread)
-        self._threads.add(thread)
+        self._threads[thread] = None
         self._resume(thread)
         return True
 
@@ -233,9 +244,8 @@ class Engine:
         thread.waits_for_epoch = False
         thread.go()
         if thread.ended:
-            self._threads.discard(thread)
-            self._ready.extend(each for each in self._parked if each.waits_for is thread)
-            self._parked = [each for each in self._parked if each.waits_for is not thread]
+            self._threads.pop(thread, None)
+            self._unreported.append(thread)
         self._turns.stopped(thread, len(self._threads))
         if thread.ended:
             if thread.fatal is not None:
@@ -248,7 +258,7 @@ class Engine:
             self._ready.append(thread)
 
     def _cancel(self) -> None:
-        threads, self._threads = self._threads, set()
+        threads, self._threads = self._threads, {}
         for thread in threads:
             thread.cancel()
         if self._packed_fits:
@@ -296,6 +306,17 @@ class Engine:
             packed_fit.died = True
             self._failed(number, error)
 
+    def _between(self, number: int, slot: SentSlot, step: int, logs: Any) -> bool:
+        """Calls hooks between two batches of a fit that was sent; as of ``ProcessPool``."""
+        hooks = self._packed_fits[number].hooks
+        assert hooks is not None
+        hooks.attach(slot)
+        if logs is None:
+            hooks.begin_batch(step)
+        else:
+            hooks.end_batch(step, logs)
+        return hooks.in_batches
+
     # -- what fits ask for (``FitScheduler``) ------------------------------------------------------
 
     def executor_for(self, arguments: FitArguments, model: Any) -> Any:
@@ -317,6 +338,24 @@ class Engine:
                 return
             thread.wait_for(other)
 
+    def _wait_for_earlier(self, thread: FunctionThread) -> None:
+        """Returns when all functions that began earlier have ended and are reported."""
+        if not is_intercepted():  # its pack waits for it
+            number = thread.outcome.number
+            self.say(
+                f"{self._noun} {number} touches in fit what other {self._noun}s change. Results "
+                f"may differ from those of {self._noun}s that run one after the other. Pass "
+                "concurrent=False to be sure"
+            )
+            return
+        while True:
+            earlier = itertools.takewhile(lambda each: each is not thread, self._threads)
+            others = [*self._unreported, *earlier]
+            waited = next((e for e in others if not self._turns.waits_in_turn(e, thread)), None)
+            if waited is None:
+                return
+            thread.wait_for(waited)
+
     def add(self, packed_fit: PackedFit, model: Any, callbacks: list[Any]) -> None:
         """Registers a fit that its executor has queued."""
         self._packed_fits[packed_fit.number] = packed_fit
@@ -328,3 +367,8 @@ class Engine:
         if self._notes is not None and key not in self._said:
             self._said.add(key)
             self._notes(text)
+
+
+def _is_free(thread: FunctionThread) -> bool:
+    """Whether the function that a parked one waits for has ended."""
+    return thread.waits_for is None or thread.waits_for.ended

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from paceline.compat.interception.batch_hooks import BatchHooks
 from paceline.compat.interception.fit_arguments import FitArguments, copied
 from paceline.data.arrays import ArrayData
 from paceline.data.labels import check_labels
@@ -75,14 +74,16 @@ def job_of(
     epochs: int,
     batch_size: int,
     order: Callable[[int], np.ndarray],
-    batch_callbacks: BatchHooks | None = None,
+    batch_callbacks: Any = None,
+    fold: Any = None,
 ) -> Job:
-    """The job that trains a fit of a built model; ``order`` is as of ``Job``."""
+    """The job that trains a fit of a built model; the arguments are as of ``Job``."""
     return Job(
         *(number, number, epochs, batch_size, model),
         rebuild=lambda: model,
         order=order,
         batch_callbacks=batch_callbacks,
+        folds=() if fold is None else (fold,),
     )
 
 

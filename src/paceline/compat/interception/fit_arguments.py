@@ -28,6 +28,14 @@ from paceline.program.canonical import Unpackable
 _BATCH_SIZE = 32
 
 
+@dataclass
+class ReadFold:
+    """All training examples, and validation data in the order of the next epoch; as ``Fold``."""
+
+    train: np.ndarray  # i32[N]
+    validation: np.ndarray  # i32[V]
+
+
 @dataclass(frozen=True)
 class FitArguments:
     """The arguments of a ``fit`` that can train in a pack."""
@@ -42,6 +50,8 @@ class FitArguments:
     callbacks: list[Any]
     verbose: Any
     passes: DataSetPasses | None = None  # of x, which yields the data; None: x is arrays
+    # Of validation data whose order may differ from epoch to epoch; None: they have one order.
+    validation_passes: DataSetPasses | None = None
 
     @property
     def steps(self) -> int | None:
@@ -53,7 +63,12 @@ class FitArguments:
     @property
     def watched(self) -> bool:
         """Whether the function does something after each epoch."""
-        return bool(self.callbacks) or self.passes is not None
+        return bool(self.callbacks) or self.reads
+
+    @property
+    def reads(self) -> bool:
+        """Whether a data set is read in each epoch."""
+        return self.passes is not None or self.validation_passes is not None
 
     @property
     def by_batch(self) -> bool:
@@ -70,13 +85,13 @@ class FitArguments:
 
     def trains_on(self, data: SearchData) -> bool:
         """Whether an executor's data make the same ``key``; much faster than to make it."""
-        how = data.validation_batch_size, data.shuffle, data.by_batch
+        how = data.validation_batch_size, data.shuffle, data.by_batch, data.fold
         pairs = (self.data, data.train), (self.validation, data.validation)
         return how == self._how and all(_is_equal(one, other) for one, other in pairs)
 
     @property
     def _how(self) -> tuple[Any, ...]:
-        return self.validation_batch_size, self.shuffle, self.by_batch
+        return self.validation_batch_size, self.shuffle, self.by_batch, self._fold()
 
     def next_order(self, random: Any) -> np.ndarray | None:
         """Draws the order of the examples in the next epoch, i32[N]; None: that of the data.
@@ -87,11 +102,22 @@ class FitArguments:
             return self.passes.next_order()
         return random.permutation(self.data.n).astype(np.int32) if self.shuffle else None
 
+    def read_fold(self) -> ReadFold | None:
+        """A fold of all examples, whose validation data have a new order in each epoch."""
+        sizes = self._fold()
+        return sizes and ReadFold(*(np.arange(n, dtype=np.int32) for n in sizes))
+
+    def _fold(self) -> tuple[int, int] | None:
+        if self.validation_passes is None or self.validation is None:
+            return None
+        return self.data.n, self.validation.n
+
     def search_data(self) -> SearchData:
         """The data as an executor takes them."""
         return SearchData(
             self.data,
             self.validation,
+            fold=self._fold(),
             validation_batch_size=self.validation_batch_size,
             shuffle=self.shuffle,
             by_batch=self.by_batch,
@@ -123,24 +149,35 @@ def read(
     try:
         if passes is not None:
             passes.read()
-        data, validation, validation_size = _data(given, passes)
+        data, validation, validation_passes = _data(given, passes)
     except (NotArrays, DataError, TypeError, ValueError) as error:
         failed = UnpackableSet(str(error))
         failed.unread = passes and passes.unread()
         raise failed from error
-    if passes is not None or size > data.n:
-        validation_size = validation_size or given["validation_batch_size"] or size
+    validation_size = given["validation_batch_size"]
+    if validation_passes is not None:
+        validation_size = validation_passes.batch_size
+        if validation_passes.constant is not None:
+            validation_passes = None
+        elif any(map(acts_by_batch, callbacks)):  # they may draw before validation data do
+            raise Unpackable("callbacks act between batches, and validation_data may shuffle")
+    elif passes is not None or size > data.n:
+        validation_size = validation_size or size
+    if given["validation_steps"] is not None and validation is not None:
+        n = int(given["validation_steps"]) * int(validation_size or size)
+        validation = _first(validation, n)
     return FitArguments(
         data=data,
         validation=validation,
         batch_size=min(size, data.n) if passes is None else passes.batch_size,
-        validation_batch_size=validation_size or given["validation_batch_size"],
+        validation_batch_size=validation_size,
         epochs=int(given["epochs"]),
         initial_epoch=int(given["initial_epoch"]),
         shuffle=bool(given["shuffle"]) and passes is None,
         callbacks=callbacks,
         verbose=given["verbose"],
         passes=passes,
+        validation_passes=validation_passes,
     )
 
 
@@ -167,18 +204,19 @@ def _passes(given: Mapping[str, Any], *, looks: bool) -> DataSetPasses | None:
 
 
 def _check_plain(given: Mapping[str, Any]) -> None:
-    if given["validation_steps"] is not None:
-        raise Unpackable("validation_steps is given")
     if given["validation_freq"] != 1:
         raise Unpackable("validation_freq is given")
     if not isinstance(given["shuffle"], (bool, np.bool_)):
         raise Unpackable(f"shuffle is {given['shuffle']!r}")
-    for name in ("batch_size", "validation_batch_size", "epochs", "initial_epoch"):
+    whole = "batch_size validation_batch_size validation_steps epochs initial_epoch".split()
+    for name in whole:
         value = given[name]
         if value is not None and not isinstance(value, (int, np.integer)):
             raise Unpackable(f"{name} is {value!r}")
     if (given["batch_size"] or 1) < 1 or (given["validation_batch_size"] or 1) < 1:
         raise Unpackable("a batch size is below 1")
+    if given["validation_steps"] is not None and given["validation_steps"] < 1:
+        raise Unpackable("validation_steps is below 1")
     if given["epochs"] <= given["initial_epoch"]:
         raise Unpackable("there is no epoch to train")
     for name in ("max_epochs", "max_steps_per_epoch"):
@@ -198,8 +236,8 @@ def _callbacks(given: Any, model: Any) -> list[Any]:
             raise Unpackable(f"a callback is a {type(callback).__name__}")
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             raise Unpackable("its callback BackupAndRestore decides where training begins")
-    # In other sessions each batch would have to wait for messages of another process.
-    why = why_not_packed(callbacks, by_batch=keras.backend.backend() == "jax")
+    # PyTorch's parameters can be written without their variables.
+    why = why_not_packed(callbacks, by_batch=keras.backend.backend() != "torch")
     if why := why or why_not_traced(callbacks, model, before=True):
         raise Unpackable(why)
     return callbacks
@@ -207,8 +245,8 @@ def _callbacks(given: Any, model: Any) -> list[Any]:
 
 def _data(
     given: Mapping[str, Any], passes: DataSetPasses | None
-) -> tuple[ArrayData, ArrayData | None, int | None]:
-    """Data, validation data, and the size of their batches if it follows from them."""
+) -> tuple[ArrayData, ArrayData | None, DataSetPasses | None]:
+    """Data, validation data, and the passes over them if they are a data set."""
     if given["x"] is None:
         raise NotArrays("there is no x")
     weights, class_weight = given["sample_weight"], given["class_weight"]
@@ -216,9 +254,10 @@ def _data(
         data = prepare(given["x"], given["y"], weights, allow_nan=True)
     else:
         data = passes.data
-    validation = validation_size = None
+    validation = validation_passes = None
     if is_data_set(parts := given["validation_data"]) and not is_read_once(parts):
-        validation, validation_size = read_validation(parts)
+        epochs, steps = given["epochs"] - given["initial_epoch"], given["validation_steps"]
+        validation, validation_passes = read_validation(parts, epochs, steps)
     elif parts is not None:
         if not isinstance(parts, (tuple, list)) or not 1 <= len(parts) <= 3:
             raise NotArrays(f"validation_data is a {type(parts).__name__}")
@@ -228,7 +267,14 @@ def _data(
     if class_weight is not None:  # after the split, because Keras does not weigh validation data
         weighed = prepare(*data.inputs, class_weight=class_weight, allow_nan=True)
         data = replace(weighed, wide=data.wide)
-    return data, validation, validation_size
+    return data, validation, validation_passes
+
+
+def _first(data: ArrayData, n: int) -> ArrayData:
+    """The first ``n`` examples, or all if there are fewer."""
+    if n >= data.n:
+        return data
+    return replace(data, inputs=jax.tree.map(lambda array: array[:n], data.inputs), n=n)
 
 
 def _digest(data: ArrayData) -> bytes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from paceline.compat.interception.batch_hooks import BatchHooks
-from paceline.compat.interception.fit_arguments import FitArguments
+from paceline.compat.interception.fit_arguments import FitArguments, ReadFold
 from paceline.compat.interception.function_thread import FunctionThread
 from paceline.executor.base import EpochReport
 
@@ -25,6 +25,8 @@ class PackedFit:
     executor: Any  # of the pack: a ``LocalExecutor``, or a ``ProcessExecutor``
     # Order of the examples in the next epoch, i32[N]; None: the order of the data.
     order: np.ndarray | None = None
+    # With the order of the validation data in that epoch; None: they have one order.
+    fold: ReadFold | None = None
     # Of the last epoch; None while there is none, or while one is awaited.
     report: EpochReport | None = None
     error: BaseException | None = None  # why the pack gave the fit up; None while it trains
@@ -35,6 +37,12 @@ class PackedFit:
     sent: SentFit | None = None  # as it was sent to the session's process; None on JAX
     died: bool = False  # whether the process that trained it has died
     n_before: int = 0  # epochs that it had when it was sent last
+
+    def take_orders(self, arguments: FitArguments, random: Any) -> None:
+        """Takes the orders of the next epoch; ``random`` is as of ``next_order``."""
+        self.order = arguments.next_order(random)
+        if self.fold is not None and arguments.validation_passes is not None:
+            self.fold.validation = arguments.validation_passes.next_order()
 
 
 class FitScheduler(Protocol):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.compat.interception.batch_hooks import AskedHooks
 from paceline.compat.interception.executor_pool import (
     check_data,
     executor_of,
@@ -18,6 +19,7 @@ from paceline.compat.interception.executor_pool import (
     mapped,
     prepare_model,
 )
+from paceline.compat.interception.fit_arguments import ReadFold
 from paceline.data.arrays import ArrayData, prepare
 from paceline.errors import UsageError
 from paceline.executor.base import Answer, EpochReport, PackOptions, SearchData
@@ -55,6 +57,7 @@ class SentFit:
     # The orders of the examples in its first epochs, i32[N] each; ``FitServer.reorder`` adds those
     # of later epochs. None: always that of the data.
     orders: list[np.ndarray] | None = None
+    fold: ReadFold | None = None  # as of ``PackedFit``
     values: Values | None = None  # from which it continues; None: those of the model
 
 
@@ -151,7 +154,14 @@ class FitServer:
             assert isinstance(data.train, ArrayData)
             fit = _Fit(sent, executor, data.train)
             check_data(fit.model, data, self._tokens)
-            executor.submit(job_of(sent.number, fit.model, sent.epochs, sent.batch_size, fit.order))
+            hooks = AskedHooks(sent.number, self._link.tell, self._of_hooks)
+            executor.submit(
+                job_of(
+                    *(sent.number, fit.model, sent.epochs, sent.batch_size, fit.order),
+                    hooks if data.by_batch else None,
+                    sent.fold,
+                )
+            )
             self._fits[sent.number] = fit
             if sent.values is not None:
                 self.replace(sent.number, sent.values)
@@ -164,10 +174,14 @@ class FitServer:
         if (fit := self._fits.get(number)) is not None:  # else it has failed meanwhile
             fit.executor.replace(number, fit.state(values))
 
-    def reorder(self, number: int, order: np.ndarray) -> None:
-        """Gives a fit the order of its examples in the epoch after those whose order is known."""
-        if (fit := self._fits.get(number)) is not None and fit.sent.orders is not None:
+    def reorder(self, number: int, order: Any, fold: ReadFold | None) -> None:
+        """Gives a fit the orders of its epoch after those whose orders are known."""
+        if (fit := self._fits.get(number)) is None:
+            return
+        if fit.sent.orders is not None:
             fit.sent.orders.append(order)
+        if fit.sent.fold is not None and fold is not None:
+            fit.sent.fold.validation = fold.validation
 
     def drop(self, number: int) -> None:
         """Forgets a fit that waits for a slot."""
@@ -202,6 +216,12 @@ class FitServer:
             return False
         self._do(self._next())
         return True
+
+    def _of_hooks(self) -> tuple[str, Any]:
+        """What the session says next of hooks between two batches."""
+        while (call := self._link.receive()).name not in ("read", "done"):
+            self._calls.append(call)
+        return call.name, call.arguments
 
     def _report(self, report: EpochReport) -> Callable[[], Answer]:
         fit, values = self._fits[report.number], []

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextvars
+import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import keras
 
 from paceline.compat.interception.call import CallOutcome, FunctionCall
 from paceline.compat.interception.fit_patch import FitInterceptor, handled_by
+from paceline.compat.interception.sharing.gates import Gates
 from paceline.compat.interception.sharing.process_state import ProcessState
 from paceline.program import keras_private
 from paceline.program.foreign.tensorflow import accept_tensorflow
@@ -42,6 +46,10 @@ class FunctionThread:
         self.fatal: BaseException | None = None
         # The function whose end this one waits for, before its fit begins.
         self.waits_for: FunctionThread | None = None
+        # Lines before which it must call ``at_gate``, once; to be set before the thread runs.
+        self.gates: Gates = {}
+        self.at_gate: Callable[[FunctionThread], None] | None = None
+        self.passed = False  # whether it has
         self.n_turns = 0  # how often it has had the baton
         self._settings = keras_private.settings()  # read here, in the engine's thread
         self._process_state: ProcessState | None = None
@@ -104,6 +112,16 @@ class FunctionThread:
         if self.cancelled:
             raise Cancelled
 
+    @contextmanager
+    def untraced(self) -> Iterator[None]:
+        """A block without gates, in which Python runs twice as fast as with them."""
+        traced = sys.gettrace()
+        sys.settrace(None)
+        try:
+            yield
+        finally:
+            sys.settrace(traced)
+
     def _run(self) -> None:
         outcome = self.outcome
         try:
@@ -112,6 +130,8 @@ class FunctionThread:
                 keras.utils.set_random_seed(self._seed)
             accept_tensorflow()
             assert self.fit is not None
+            if self.gates:
+                sys.settrace(self._entered)
             with handled_by(self.fit):
                 outcome.value = outcome.call.function()
         except Cancelled:
@@ -121,9 +141,29 @@ class FunctionThread:
         except BaseException as error:  # KeyboardInterrupt, SystemExit: raised by the engine again
             self.fatal = error
         finally:
+            sys.settrace(None)
             outcome.ended = time.time()
             self.ended = True
             self._back.release()
+
+    # Python calls these two for each function that this thread calls, and each line of some.
+
+    def _entered(self, frame: Any, _: str, __: Any) -> Any:
+        return self._at_line if frame.f_code in self.gates else None
+
+    def _at_line(self, frame: Any, event: str, _: Any) -> Any:
+        if event == "line" and frame.f_lineno in self.gates[frame.f_code]:
+            sys.settrace(None)
+            assert self.at_gate is not None
+            self.at_gate(self)
+            self.passed = True
+            return None
+        return self._at_line
+
+
+def can_trace() -> bool:
+    """Whether no debugger traces lines, for which Python has one place."""
+    return sys.gettrace() is None and threading.gettrace() is None
 
 
 def watched_by(thread: FunctionThread) -> Any:

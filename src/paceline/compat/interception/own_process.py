@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from paceline.compat.interception.fit_arguments import FitArguments
+from paceline.compat.interception.batch_hooks import SentSlot
+from paceline.compat.interception.fit_arguments import FitArguments, ReadFold
 from paceline.compat.interception.fit_server import (
     ExecutorFacts,
     SentFit,
@@ -95,9 +96,9 @@ class ProcessExecutor:
         values: Values = [list(part) for part in state.lists()[:3]]
         self._change("replace", number, values)
 
-    def reorder(self, number: int, order: np.ndarray) -> None:
-        """Gives a fit the order of its examples in its next epoch, i32[N]."""
-        self._change("reorder", number, order)
+    def reorder(self, number: int, order: np.ndarray | None, fold: ReadFold | None) -> None:
+        """Gives a fit the orders of its next epoch, as of ``PackedFit``."""
+        self._change("reorder", number, order, fold)
 
     def _change(self, name: str, *arguments: Any) -> None:
         if self._answering is not None:
@@ -145,7 +146,9 @@ class ProcessPool:
     """Executors in the session's process, one for each set of data; as ``ExecutorPool``.
 
     ``submitted`` is called with the number of a fit that was sent, and why it cannot train there;
-    None: it waits there. ``died`` is called when the process has ended by itself.
+    None: it waits there. ``died`` is called when the process has ended by itself. ``between`` calls
+    hooks between two batches of a fit, and returns whether it is to be called again. It is given
+    the fit's number and slot, the batch's number, and its logs, which are None before the batch.
     """
 
     def __init__(
@@ -154,8 +157,10 @@ class ProcessPool:
         options: PackOptions,
         submitted: Callable[[int, str | None], None],
         died: Callable[[BaseException], None],
+        between: Callable[[int, SentSlot, int, Any], bool],
     ) -> None:
         self._say, self._options, self._submitted, self._died = say, options, submitted, died
+        self._between = between
         self._process: JaxProcess | None = None
         self._held = ExitStack()  # gives the process back
         self._by_key: dict[tuple[Any, ...], ProcessExecutor] = {}  # the one used last comes last
@@ -254,8 +259,10 @@ class ProcessPool:
             error = error if message.error is None else message.error.again()
             self._why_none = f"{_CANNOT_SERVE}: {error}"
             self._ended(error)
-        elif message is None or message.name in ("reported", "failed", "advanced"):
+        elif message is None or message.name in ("reported", "failed", "advanced", "value"):
             return message
+        elif message.name == "between":
+            self._call_hooks(*message.arguments)
         elif message.name == "say":
             stream, text = message.arguments
             getattr(sys, stream).write(text)
@@ -273,6 +280,22 @@ class ProcessPool:
             self._most_sent = _MOST_SENT
             self._submitted(fit, why)
         return None
+
+    def _call_hooks(self, number: int, step: int, logs: Any, values: Any) -> None:
+        """Calls the hooks of a fit, which waits between two batches."""
+        process = self._process
+
+        def ask(part: int, leaf: int) -> Any:
+            self.send("read", part, leaf)
+            while self._process is process:
+                if (message := self._take(_LOOK)) is not None:
+                    return message.arguments[0]
+            raise RuntimeError("the process that trains on JAX has ended")
+
+        slot = SentSlot(values, ask)
+        goes_on = self._between(number, slot, step, logs)
+        if self._process is process:
+            self.send("done", slot.written, goes_on)
 
     def _ended(self, error: BaseException) -> None:
         self._give_back(kill=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -41,16 +42,21 @@ class FitHandler:
 
     def fit(self, model: Any, original: Fit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Returns what ``model.fit(*args, **kwargs)`` would return."""
+        with self._thread.untraced():
+            return self._fit(model, original, args, kwargs)
+
+    def _fit(self, model: Any, original: Fit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._thread.check()
         x, held = args[0] if args else kwargs.get("x"), callbacks_of(args, kwargs)
-        self._before(model, held, x)
+        sets = x, args[7] if len(args) > 7 else kwargs.get("validation_data")
+        self._before(model, held, sets)
         arguments = None
         try:
             if self._scheduler.why_no_packs is not None:
                 raise Unpackable(self._scheduler.why_no_packs)
             arguments = fit_arguments.read(model, original, args, kwargs)
-            if arguments.passes is not None:  # which may have shown what the fit holds
-                self._before(model, held, x)
+            if arguments.reads:  # which may have shown what the fit holds
+                self._before(model, held, sets)
             packed_fit = self._join(model, arguments)
         except DataError:  # as of labels beyond the classes: Keras on JAX would say nothing
             raise
@@ -70,7 +76,7 @@ class FitHandler:
                 "not drawn"
             )
         for callback in arguments.callbacks:
-            if names_model(callback, model):
+            if self._sender is None and names_model(callback, model):
                 self._scheduler.say(
                     f"callbacks: {type(callback).__name__} reaches its model by a name, not as "
                     "self.model. In a pack it reads and writes the variables before and after each "
@@ -85,8 +91,8 @@ class FitHandler:
                 raise
             return self._alone(model, original, args, kwargs, str(error))
 
-    def _before(self, model: Any, callbacks: list[Any], x: Any) -> None:
-        held = [*callbacks, x] if draws_orders(x) else callbacks
+    def _before(self, model: Any, callbacks: list[Any], sets: Iterable[Any]) -> None:
+        held = [*callbacks, *filter(draws_orders, sets)]
         self._scheduler.before_fit(self._thread, model, held)
 
     def _alone(
@@ -141,8 +147,9 @@ class FitHandler:
             return everyone if packed_fit.order is None else packed_fit.order
 
         packed_fit.hooks = BatchHooks(self._thread) if arguments.by_batch else None
-        size, hooks = arguments.batch_size, packed_fit.hooks
-        executor.submit(job_of(packed_fit.number, model, epochs, size, order, hooks))
+        packed_fit.fold = arguments.read_fold()
+        more = arguments.batch_size, order, packed_fit.hooks, packed_fit.fold
+        executor.submit(job_of(packed_fit.number, model, epochs, *more))
         self._scheduler.add(packed_fit, model, arguments.callbacks)
         return packed_fit
 
@@ -168,17 +175,24 @@ class FitHandler:
                 if epoch == arguments.initial_epoch:  # fit traces its step after this
                     check_attributes(built_with, model)
                 if self._sender is None:
-                    packed_fit.order = arguments.next_order(np.random)
-                elif epoch > arguments.initial_epoch:  # the first order was sent with the fit
-                    packed_fit.order = arguments.next_order(self._sender.random)
-                    if packed_fit.order is not None:
-                        packed_fit.executor.reorder(packed_fit.number, packed_fit.order)
+                    packed_fit.take_orders(arguments, np.random)
+                elif epoch > arguments.initial_epoch:  # the first orders were sent with the fit
+                    packed_fit.take_orders(arguments, self._sender.random)
+                    if packed_fit.order is not None or packed_fit.fold is not None:
+                        packed_fit.executor.reorder(
+                            packed_fit.number, packed_fit.order, packed_fit.fold
+                        )
                 state = variables.changed() if arguments.callbacks else None
                 if state is not None:
                     packed_fit.executor.replace(packed_fit.number, state)
                 report = self._epoch(packed_fit)
                 while report is None:
                     assert self._sender is not None
+                    if packed_fit.hooks is not None and packed_fit.hooks.called:
+                        raise RuntimeError(
+                            f"{packed_fit.error} between two batches, and callbacks cannot take "
+                            "back what they did before. Call fit again, with new callbacks"
+                        )
                     self._sender.send_again(packed_fit, model, arguments, variables)
                     report = self._epoch(packed_fit)
                 if arguments.watched or epoch + 1 == arguments.epochs:

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from paceline.compat.interception.batch_hooks import BatchHooks
 from paceline.compat.interception.fit_arguments import FitArguments, looks_first
 from paceline.compat.interception.fit_scheduler import FitScheduler, PackedFit
 from paceline.compat.interception.fit_server import SentFit
@@ -52,7 +53,9 @@ class FitSender:
         if arguments.shuffle:
             self._copy_random(arguments.data.n if looks else 0)
         packed_fit = PackedFit(self._scheduler.number(), self._thread, None)
-        packed_fit.order = arguments.next_order(self.random)
+        packed_fit.hooks = BatchHooks(self._thread) if arguments.by_batch else None
+        packed_fit.fold = arguments.read_fold()
+        packed_fit.take_orders(arguments, self.random)
         packed_fit.sent = SentFit(
             number=packed_fit.number,
             executor=0,
@@ -113,6 +116,7 @@ class FitSender:
                     expected=executor.demand.expected,
                     epochs=sent.epochs - packed_fit.n_before,
                     orders=self._orders(packed_fit, arguments),
+                    fold=packed_fit.fold,
                     values=variables.values if variables is not None and going_on else None,
                 )
             )

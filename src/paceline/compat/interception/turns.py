@@ -3,7 +3,9 @@
 Functions that take turns begin before others have ended. What they share, each must find as it
 would if those before it had ended. Three things tell, in ``sharing/``:
 
-- what their code and the objects that it reaches show before the first begins (``hazards.py``);
+- what their code and the objects that it reaches show before the first begins (``hazards.py``). If
+  they touch what they change after their fits alone, they wait there for those before them
+  (``gates.py``), and nothing else follows from it;
 - what has changed when the first function waits in its fit, before a second one begins
   (``shared_state.py``). Layers that were made outside are compared when the first function has
   ended, and until then it runs alone;
@@ -24,9 +26,10 @@ from typing import Any
 
 import keras
 
-from paceline.compat.interception.function_thread import FunctionThread
+from paceline.compat.interception.function_thread import FunctionThread, can_trace
 from paceline.compat.interception.sharing import hazards
 from paceline.compat.interception.sharing.claims import ObjectClaims, paths
+from paceline.compat.interception.sharing.gates import Gates
 from paceline.compat.interception.sharing.shared_state import SharedState
 from paceline.errors import UsageError
 from paceline.pack.callbacks.per_trial import place_of
@@ -52,6 +55,8 @@ class ConcurrencyPolicy:
         self._before: SharedState | None = None
         self._first: FunctionThread | None = None
         self._claims = ObjectClaims()
+        self.gates: Gates = {}  # lines at which functions wait for those before them
+        self._stale = False  # whether a function has passed a gate since ``_before``
 
     # -- before a function begins ------------------------------------------------------------------
 
@@ -69,7 +74,15 @@ class ConcurrencyPolicy:
         self._looked_at.add(key)
         self._found = reached(roots, entries)
         self._before, self._first = None, None
-        why = hazards.why_one_at_a_time(self._found) or hazards.depends_on_earlier(self._found)
+        why = hazards.why_one_at_a_time(self._found)
+        touched, gates = hazards.why_in_order(self._found)
+        first_look = hazards.needs_a_first_look(self._found)
+        if why is None and (touched is not None or self.gates):
+            # Functions of two kinds may touch what the code of one of them alone changes.
+            if gates and len(self._looked_at) == 1 and not first_look and can_trace():
+                self.gates = gates
+            else:
+                why = touched or "functions of several kinds change what is made outside of them"
         if why is not None:
             self._one_at_a_time(why)
             return
@@ -80,12 +93,15 @@ class ConcurrencyPolicy:
                 f"makes its times longer than those of a {self._noun} alone. "
                 "With concurrent=False, one runs at a time"
             )
-        self.alone = hazards.needs_a_first_look(self._found)
+        self.alone = first_look
 
     def begins(self, thread: FunctionThread) -> None:
         """Notes the state of what functions share, before the first of them begins."""
         if self._watches and self._before is None:
             self._before, self._first = SharedState(self._found, arrays=True), thread
+        elif self._stale and self._before is not None:
+            self._before = SharedState(self._found, arrays=False)
+        self._stale = False
 
     # -- while functions run -----------------------------------------------------------------------
 
@@ -105,9 +121,12 @@ class ConcurrencyPolicy:
         if held is None:
             self._claims.take(thread, model, callbacks)
             return None
-        other: Any = held[0]
         self._one_at_a_time(held[1])
-        further = other
+        return None if self.waits_in_turn(held[0], thread) else held[0]
+
+    def waits_in_turn(self, other: FunctionThread, thread: FunctionThread) -> bool:
+        """Whether ``other`` waits for the end of ``thread``, which must then continue: a note."""
+        further: FunctionThread | None = other
         while further is not None and further is not thread:
             further = further.waits_for
         if further is thread:
@@ -116,8 +135,7 @@ class ConcurrencyPolicy:
                 "wait for what the other one holds. One of them continues, and its result may "
                 "differ: pass concurrent=False"
             )
-            return None
-        return other
+        return further is thread
 
     def built(self, thread: FunctionThread, model: Any, callbacks: list[Any]) -> None:
         """Notes the variables that a fit has made."""
@@ -131,7 +149,9 @@ class ConcurrencyPolicy:
         """
         if thread.ended:
             self._claims.drop_ended()
-        if self._before is None or not (thread.ended or thread.n_turns == 1):
+        if thread.passed:
+            self._stale = True  # what it changes from here on, the others find in order
+        if self._stale or self._before is None or not (thread.ended or thread.n_turns == 1):
             return
         n_others = n_under_way - (not thread.ended)
         first = thread is self._first
@@ -153,7 +173,8 @@ class ConcurrencyPolicy:
 
     def _look_at_paths(self, callbacks: list[Any]) -> None:
         """Looks at the paths of the first fit, while no other function has begun."""
-        mine = paths(callbacks)
+        own = [each for each in callbacks if not type(each).__module__.startswith("paceline.")]
+        mine = paths(own)
         same = mine.keys() & hazards.constant_paths(self._found) if mine else set()
         for path in sorted(same):
             self._one_at_a_time(

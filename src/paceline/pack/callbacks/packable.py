@@ -23,6 +23,8 @@ _OF_BATCH = frozenset(
     "metrics metrics_variables metrics_names get_metrics_result result reset_metrics fit evaluate "
     "predict train_on_batch test_on_batch predict_on_batch".split()
 )
+#: Methods that show functions and variables of TensorFlow.
+_OF_TENSORFLOW = ("get_concrete_function", "read_value")
 #: Further hooks that ``fit`` calls within an epoch, which a pack trains in one piece.
 _WITHIN = (
     "on_test_begin",
@@ -132,7 +134,10 @@ def _needs_fit(callback: Any) -> bool:
     keras_s = type(callback).__module__.startswith(keras_private.OWN)
     if keras_s and type(callback) is not keras.callbacks.LambdaCallback:
         return True
-    return not _OF_BATCH.isdisjoint(_reached(callback, _BATCH).attributes)
+    found = _reached(callback, _BATCH)
+    # Compiled functions and variables of TensorFlow: they read arrays that a slot does not change.
+    raw = any(hasattr(each, name) for each in found.others.values() for name in _OF_TENSORFLOW)
+    return raw or not _OF_BATCH.isdisjoint(found.attributes)
 
 
 def _reached(callback: Any, hooks: Iterable[str], model: Any = None) -> ReachableObjects:

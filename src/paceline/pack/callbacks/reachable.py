@@ -23,7 +23,7 @@ _MOST, _DEEPEST = 100, 4
 #: Objects that are looked at in all: a look must not take longer than a fit.
 _MOST_IN_ALL = 5000
 #: Methods that run before an object is shared.
-_BEFORE = frozenset({"__init__", "__new__", "__post_init__", "__init_subclass__", "__setstate__"})
+BEFORE = frozenset({"__init__", "__new__", "__post_init__", "__init_subclass__", "__setstate__"})
 #: Where the code of libraries lies, Paceline's own included.
 _LIBRARIES: tuple[str, ...] = tuple(
     {
@@ -190,7 +190,7 @@ class _ObjectWalk:
                 for name, part in vars(cls).items():
                     used = name in self.found.attributes or name.startswith("__")
                     function = part.fget if isinstance(part, property) else part
-                    if used and name not in _BEFORE and isinstance(function, types.FunctionType):
+                    if used and name not in BEFORE and isinstance(function, types.FunctionType):
                         self._function(function, shared_self=True)
 
     def _function(self, function: Any, *, shared_self: bool) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import jax.numpy as jnp
+import keras
 import numpy as np
 
 from paceline.program import keras_private
@@ -64,7 +65,7 @@ class SlotModel:
         self._shared: list[tuple[Any, _SlotArrayHolder]] = []
         for part, variables in enumerate(self._lists):
             for leaf, variable in enumerate(variables):
-                cell = _SlotArrayHolder(self, part, leaf)
+                cell = _holder_of(variable, self, part, leaf)
                 if borrowed or id(variable) in shared:
                     self._shared.append((variable, cell))
                 else:
@@ -214,7 +215,7 @@ class _SlotArrayHolder:
     def get(self) -> Any:
         if self._value is None:
             self._base = self._owner.fetch(self)
-            self._value = jnp.asarray(self._base)
+            self._value = keras.ops.convert_to_tensor(self._base)
             self._owner.touch(self)
         return self._value
 
@@ -240,6 +241,31 @@ class _SlotArrayHolder:
         """For a callback that copies the model: the copy keeps the present value."""
         of_metric = self.part == _METRICS and self._value is None
         return memo.setdefault(id(self), _DetachedArrayHolder(None if of_metric else self.get()))
+
+
+class _AssignedArrayHolder(_SlotArrayHolder):
+    """The place of an array of TensorFlow, which Keras assigns to and never replaces."""
+
+    __slots__ = ("_assigned", "_dtype")
+
+    def __init__(self, variable: Any, owner: SlotModel, part: int, leaf: int) -> None:
+        super().__init__(owner, part, leaf)
+        self._assigned, self._dtype = keras_private.value_of(variable), variable.dtype
+
+    def get(self) -> Any:
+        if self._base is None:
+            # The pack's integers have 32 bits where TensorFlow's have 64.
+            self._base = self._owner.fetch(self).astype(jnp.dtype(self._dtype))
+            self._assigned.assign(self._base)
+            self._value, self.written = self._assigned, True
+            self._owner.touch(self)
+        return self._value
+
+
+def _holder_of(variable: Any, owner: SlotModel, part: int, leaf: int) -> _SlotArrayHolder:
+    if keras.backend.backend() == "tensorflow":
+        return _AssignedArrayHolder(variable, owner, part, leaf)
+    return _SlotArrayHolder(owner, part, leaf)
 
 
 class _DetachedArrayHolder:

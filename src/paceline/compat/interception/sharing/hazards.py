@@ -14,6 +14,13 @@ from typing import Any
 import keras
 import numpy as np
 
+from paceline.compat.interception.sharing.gates import (
+    READERS,
+    TRAINS,
+    Gates,
+    SharedParts,
+    gates_of,
+)
 from paceline.pack.callbacks.changes import (
     CONTAINERS,
     changed,
@@ -45,16 +52,13 @@ _DRAWN_FROM = (
 )
 #: What a tuner and an oracle tell of other trials.
 _RESULTS = frozenset("get_best_trials get_best_models get_best_hyperparameters".split())
-_READERS = frozenset("open read_csv read_text loadtxt genfromtxt load_model load_weights".split())
 _DECLARES = frozenset("Int Float Choice Boolean Fixed".split())
-_TRAINS = frozenset("fit run_trial _build_and_fit_model".split())
 
 
 def why_one_at_a_time(found: ReachableObjects) -> str | None:
     """Returns why the functions must run one at a time; None if nothing shows that they must.
 
-    What functions change is read from their source; a function without source is only asked for
-    the names that it binds.
+    What they change outside of themselves is the matter of ``why_in_order``.
     """
     for label, value in found.keras.items():
         if isinstance(value, (keras.callbacks.Callback, keras.optimizers.Optimizer)):
@@ -66,18 +70,34 @@ def why_one_at_a_time(found: ReachableObjects) -> str | None:
         tracker = next(trackers(user), None)
         if tracker is not None:
             return f"{user.name} uses {tracker}, which can log one run at a time"
-        what = next(rebound(user), None) or next(changed(user), None)
-        if what is not None:
-            return f"{user.name} changes {what}, which is made outside of it"
     for cls in found.classes:
         what = changed_by_objects(cls)
         if what is not None:
             return f"objects of {cls.__name__} change {what!r}, which their class holds"
+    return depends_on_earlier(found)
+
+
+def why_in_order(found: ReachableObjects) -> tuple[str | None, Gates | None]:
+    """Returns why functions must touch something in order, and the lines that touch it.
+
+    No reason: nothing shows that they must. No lines: they are not known. What functions change is
+    read from their source; a function without source is only asked for the names that it binds.
+    """
+    why: str | None = None
+    shared, known = SharedParts(), True
     for user in found.functions:
-        path = next(written(user), None)
-        if path is not None:
-            return f"{user.name} writes {path!r}, a path that is the same each time"
-    return None
+        names = list(rebound(user))
+        shared.rebound.update(name.strip("'") for name in names)
+        for what in changed(user):
+            names.append(what)
+            known = shared.add(user, what) and known
+        paths = list(written(user))
+        shared.paths.update(paths)
+        if why is None and names:
+            why = f"{user.name} changes {names[0]}, which is made outside of it"
+        elif why is None and paths:
+            why = f"{user.name} writes {paths[0]!r}, a path that is the same each time"
+    return why, gates_of(found, shared) if why is not None and known else None
 
 
 def depends_on_earlier(found: ReachableObjects) -> str | None:
@@ -93,7 +113,7 @@ def depends_on_earlier(found: ReachableObjects) -> str | None:
                 for call in ast.walk(node)
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
             ]
-            ends = [(c.end_lineno or 0, c.end_col_offset or 0) for n, c in calls if n in _TRAINS]
+            ends = [(c.end_lineno or 0, c.end_col_offset or 0) for n, c in calls if n in TRAINS]
             for name, call in calls:
                 if name in _RESULTS:
                     return f"{user.name} reads the results of others by {name}"
@@ -156,7 +176,7 @@ def is_named_by_clock(path: str) -> bool:
 def reads_files(found: ReachableObjects) -> bool:
     """Whether functions may read what a callback of theirs wrote, as far as names show it."""
     names = {name for user in found.functions for name in user.outer_names()}
-    return not _READERS.isdisjoint(found.attributes | names)
+    return not READERS.isdisjoint(found.attributes | names)
 
 
 def _texts(constant: Any) -> collections.abc.Iterator[str]:
