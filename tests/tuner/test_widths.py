@@ -20,6 +20,7 @@ from paceline.errors import UsageError
 from paceline.executor.base import EpochReport
 from paceline.executor.sharing import costs as sharing_costs
 from paceline.executor.sharing import family_builder
+from paceline.study.samplers.structure_order import TIMED_WAVE
 from paceline.study.trials.table import expected_by_time
 from shared_programs import (
     DATA,
@@ -302,6 +303,16 @@ def test_where_time_ends_a_search_it_trains_before_programs_are_shared(fresh_fol
     outlook = tuner.optuna_study().user_attrs["paceline"]["outlook"]
     assert outlook["core_seconds"] >= 1000.0
     assert outlook["trained"] == pytest.approx(2 / 3)  # one of three trials has a second epoch
+    assert outlook["alike"] == 1  # random search has no waves
+
+
+@pytest.mark.parametrize(("timeout", "alike"), [(1000.0, TIMED_WAVE), (None, 1)])
+def test_where_time_ends_a_search_waves_of_one_structure_are_expected(
+    timeout: float | None, alike: int, fresh_folder: Path
+) -> None:
+    tuner = paceline.Tuner(two_widths, "loss", "s", sampler="tpe")
+    tuner.search(X[:32], Y[:32], epochs=1, n_trials=1, timeout=timeout, **DATA)
+    assert tuner.optuna_study().user_attrs["paceline"]["outlook"]["alike"] == alike
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ class StructureOrder:
         self.by_time = False  # whether time may end the search; the proposer sets it
         self._space = space  # it grows
         self._structure = StructuralParameters()
-        self._waves = sampler.name == "tpe"
+        self.in_waves = sampler.name == "tpe"  # whether several trials in a row share a structure
         self._n_ended = 0
         self._values: dict[int, dict[str, Any]] = {}  # trial number -> stored values
         self._numbers: list[int] = []  # this session's trials
@@ -142,7 +142,7 @@ class StructureOrder:
     @property
     def wave(self) -> int:
         """How many trials TPE is asked for with one structure; 1 with other samplers."""
-        if not self._waves:
+        if not self.in_waves:
             return 1
         return min(TIMED_WAVE if self._is_early else min(WAVE, self.slots), self.open)
 
@@ -165,7 +165,7 @@ class StructureOrder:
     @property
     def goes_on(self) -> bool:
         """Whether the next trial can have the structure of the last one."""
-        if self.by_time and self._waves:
+        if self.by_time and self.in_waves:
             return bool(self.fixed())
         if not self._structure.names or not self._numbers:
             return False
