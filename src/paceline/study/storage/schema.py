@@ -246,6 +246,7 @@ class StructureOrderFacts(Struct):
     under_way: Numbers
     draws: Numbers
     rejected: bool = False
+    trains_long: bool = False
     programs: dict[str, Numbers] = {}
 
 
