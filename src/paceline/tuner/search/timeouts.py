@@ -76,7 +76,7 @@ class SearchTimeout:
 
     @property
     def late(self) -> bool:
-        """Whether too little time is left for trials of a new structure to pay for its program."""
+        """Whether so little time is left that no new structure is worth a program."""
         elapsed = time.perf_counter() - self._began
         return self._seconds is not None and elapsed > _LATE * self._seconds
 
