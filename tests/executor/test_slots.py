@@ -172,6 +172,31 @@ def test_no_further_group_begins_where_half_of_the_slots_are_filled() -> None:
         assert len(slots.allocator.groups_in_turn([one, two], 99)) == expected
 
 
+@pytest.mark.parametrize("by_time", [False, True])
+def test_where_time_may_end_a_search_the_group_comes_next_whose_trial_began_first(
+    by_time: bool,
+) -> None:
+    def turn(*groups: Any) -> list[str]:
+        found = slots.allocator.groups_in_turn(list(groups), 99, by_time=by_time)
+        return [group.name for group in found]
+
+    slots = Slots(packs_at_once=2)
+    one, two, three = (
+        group(*of, n_slots=1, name=name)
+        for name, of in (("one", (0, 7, 8, 9)), ("two", (5,)), ("three", (3,)))
+    )
+    slots.refill(one)
+    assert slots_of(one) == [[0], [7]]
+    one.packs[1].evict(7)
+    # Trials 8 and 9 could take the free slot again and again, while 3 and 5 wait.
+    assert turn(one, two, three) == (["one", "three"] if by_time else ["one"])
+    one.packs[0].evict(0)
+    one.queue.appendleft(trial(0, epoch=1))  # one that continues began before all others
+    assert turn(one, two, three) == (["one", "three"] if by_time else ["one"])
+    one.queue.popleft()
+    assert turn(one, two, three) == (["two", "three"] if by_time else ["one"])
+
+
 # -- too little memory -----------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from paceline.executor.state.paused import PausedStates
 from paceline.executor.training import planner
 from paceline.study.ask_tell import TrialUpdates
 from paceline.tuner.search.checkpointer import SearchCheckpointer
+from paceline.tuner.search.events import PrunerVerdicts
+from paceline.tuner.search.running_trials import UnfinishedTrials
 from paceline.tuner.search.timeouts import SearchTimeout
 from stopping import times_out
 
@@ -288,6 +291,31 @@ def test_asha_refuses_rungs_that_are_not_validated(make) -> None:
     trained = make(study="trained", pruner="asha:3:3", objective="loss")
     trained.search(X, Y, n_trials=6, validation_freq=2, **CALL)
     assert (trained.results()["state"] == "pruned").any()
+
+
+def test_leaders_go_on_although_trials_wait_for_their_first_epoch() -> None:
+    trials, resumed = UnfinishedTrials([]), list[int]()
+    for number in range(6):
+        trials.begin(number, 9)
+    for number in (0, 1, 2):
+        trials.running[number].epoch = 3
+    trials.pause(0)
+    trials.pause(1)
+    leaders = iter([1, 0, None])
+    context: Any = SimpleNamespace(
+        pruner=SimpleNamespace(leader=lambda: next(leaders)),
+        study=SimpleNamespace(updates=SimpleNamespace(unpause=lambda number: None)),
+        trials=trials,
+        members=SimpleNamespace(resume=resumed.append),
+    )
+    verdicts = PrunerVerdicts(context, events=None)  # type: ignore[arg-type]
+    verdicts.resume_leaders(2)  # 2 trains, 3 to 5 wait
+    assert resumed == [1]
+    verdicts.resume_leaders(2)
+    assert resumed == [1]
+    verdicts.resume_leaders(9)  # more than there are
+    assert resumed == [1, 0]
+    assert sorted(trials.running) == list(range(6))
 
 
 def test_in_the_last_part_of_the_time_the_leaders_go_on_and_no_trial_begins(

@@ -573,6 +573,17 @@ def test_a_search_closes_when_a_new_trial_would_have_no_epoch_in_time(monkeypatc
     assert not without.closing
 
 
+def test_half_of_the_time_is_left_for_new_structures(monkeypatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(timeouts, "time", SimpleNamespace(perf_counter=lambda: now))
+    limit, without = SearchTimeout(60.0), SearchTimeout(None)
+    found = []
+    for seconds in (100.0, 129.9, 130.1, 170.0):
+        now = seconds
+        found.append((limit.late, without.late))
+    assert found == [(False, False), (False, False), (True, False), (True, False)]
+
+
 # -- what a checkpoint is good for -----------------------------------------------------------------
 
 

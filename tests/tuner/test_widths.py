@@ -20,7 +20,9 @@ from paceline.errors import UsageError
 from paceline.executor.base import EpochReport
 from paceline.executor.sharing import costs as sharing_costs
 from paceline.executor.sharing import family_builder
+from paceline.study.samplers.structure_order import TIMED_WAVE
 from paceline.study.trials.table import expected_by_time
+from paceline.tuner.search.timeouts import SearchTimeout
 from shared_programs import (
     DATA,
     KINDS,
@@ -302,6 +304,35 @@ def test_where_time_ends_a_search_it_trains_before_programs_are_shared(fresh_fol
     outlook = tuner.optuna_study().user_attrs["paceline"]["outlook"]
     assert outlook["core_seconds"] >= 1000.0
     assert outlook["trained"] == pytest.approx(2 / 3)  # one of three trials has a second epoch
+    assert outlook["alike"] == 1  # random search has no waves
+
+
+@pytest.mark.parametrize(("timeout", "alike"), [(1000.0, TIMED_WAVE), (None, 1)])
+def test_where_time_ends_a_search_waves_of_one_structure_are_expected(
+    timeout: float | None, alike: int, fresh_folder: Path
+) -> None:
+    tuner = paceline.Tuner(two_widths, "loss", "s", sampler="tpe")
+    tuner.search(X[:32], Y[:32], epochs=1, n_trials=1, timeout=timeout, **DATA)
+    assert tuner.optuna_study().user_attrs["paceline"]["outlook"]["alike"] == alike
+
+
+@pytest.mark.parametrize("objective", ["loss", ["loss", "params"]])
+def test_late_in_the_time_trials_have_the_structure_of_the_best(
+    objective: Any, fresh_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = observe_reports(monkeypatch)
+    monkeypatch.setattr(SearchTimeout, "late", property(lambda self: len(begun) >= 6))
+    tuner = paceline.Tuner(two_widths, objective, "s", sampler="tpe", share_widths=False)
+    tuner.search(X[:32], Y[:32], epochs=1, n_trials=16, timeout=1000.0, **DATA)
+    trials = [tuner.trial(number) for number in range(16)]
+    best = min(trials[:6], key=lambda trial: trial.history["loss"][0])
+    late = {trial.program_id for trial in trials[12:]}
+    known = {trial.program_id for trial in trials[:12]}
+    if objective == "loss":
+        assert late <= known and best.program_id in known
+        assert len({trial.program_id for trial in trials[-2:]}) == 1
+    else:  # the structure with the best loss has most parameters
+        assert not late <= known
 
 
 @pytest.mark.slow

@@ -122,6 +122,9 @@ class SearchOutlook:
     # Seconds that the search may take, times the cores that train; 0.0: time does not end it.
     core_seconds: float = 0.0
     trained: float = 1.0  # share of its epochs that a trial trains on average
+    # Trials in a row that the sampler asks for with one structure, if they train shorter than their
+    # program compiles.
+    alike: int = 1
 
 
 @dataclass(frozen=True)

@@ -320,6 +320,59 @@ def test_a_timed_wave_ends_with_its_first_if_that_has_no_program() -> None:
     assert study.proposer.structure_order.fixed() == {}
 
 
+def test_late_in_a_timed_search_all_trials_have_the_structure_of_the_best() -> None:
+    study = timed()
+    order = study.proposer.structure_order
+    found = go_on(study, TIMED_WAVE + 2)  # in the middle of a wave of another structure
+    assert program(found[0]) != program(found[-1])
+    order.keep(0)
+    assert not study.proposer.keeps_structure  # nothing waits for trials to come
+    kept = go_on(study, 2 * WAVE)
+    assert {program(hparams) for hparams in kept} == {program(found[0])}
+    assert len({hparams["lr"] for hparams in found + kept}) == len(found + kept)
+    order.keep(TIMED_WAVE)  # which has become the best
+    assert {program(hparams) for hparams in go_on(study, WAVE)} == {program(found[-1])}
+    order.renumber(TIMED_WAVE, 1000)
+    assert {program(hparams) for hparams in go_on(study, 2)} == {program(found[-1])}
+
+
+def test_late_in_a_timed_search_values_in_which_trials_of_the_program_differ_are_free() -> None:
+    study = timed()
+    found = go_on(study, 2 * TIMED_WAVE)
+    study.asker.enqueue({**found[0], "momentum": 1.7 - found[0]["momentum"], "lr": 0.05})
+    go_on(study, 1)
+    study.proposer.structure_order.keep(0)
+    assert {hparams["momentum"] for hparams in go_on(study, 2 * WAVE)} == {0.8, 0.9}
+
+
+@pytest.mark.parametrize("case", ["trains long", "no program", "not timed", "random"])
+def test_structures_stay_free_where_keeping_one_saves_little(case: str) -> None:
+    def begun(name: str) -> Study:
+        study = new(name, sampler="random" if case == "random" else "tpe")
+        study.asker.limit_trials(N, by_time=case != "not timed")
+        go_on(study, 1)
+        if case == "trains long":
+            study.proposer.structure_order.end_wave()
+        return study
+
+    plain, study = begun("plain"), begun("kept")
+    study.proposer.structure_order.keep(99 if case == "no program" else 0)
+    assert go_on(study, 6) == go_on(plain, 6)
+
+
+def test_a_timed_search_that_goes_on_knows_that_its_trials_train_long() -> None:
+    study = timed()
+    go_on(study, 1)
+    study.proposer.structure_order.end_wave()
+    state = study.proposer.structure_order.state()
+    past: list[Any] = []
+    again = StructureOrder(resolve_sampler("tpe", 0), 0, study.metadata.space, past, state)
+    assert again.state()["trains_long"] is True
+    del state["trains_long"]  # of an earlier version
+    again = StructureOrder(resolve_sampler("tpe", 0), 0, study.metadata.space, past, state)
+    assert again.state()["trains_long"] is False
+
+
 def test_a_timed_search_without_structures_asks_freely() -> None:
     def numbers(hp: Any, proposal: Any = None) -> dict[str, Any]:
         hp.Float("lr", 1e-4, 1e-1, sampling="log")

@@ -168,6 +168,8 @@ class ToExpect:
     trials: int  # of the kind; of no account where ``time`` is given
     choices: int  # combinations that would share a program
     time: float = 0.0  # structures that compile in the time for the kind; 0.0: time is not a limit
+    # Trials that have one structure in any case, as long as they train shorter than it compiles.
+    alike: int = 1
 
 
 def choose_bands(
@@ -210,7 +212,8 @@ def choose_bands(
             break
         counts, least = best, taken
     if expected.time:
-        if -least < _MANY_MORE * expected.time / (1 + cost * usual):
+        own = 1 / expected.alike if cost <= 1 else 1.0  # structures to compile for each trial
+        if -least < _MANY_MORE * expected.time / (own + cost * usual):
             return None
         return {name: width.tops(counts[name]) for name, width in widths.items()}
     structures = choices * math.prod(len(width.values) for width in widths.values())

@@ -195,6 +195,7 @@ class FamilyBuilder:
             trials=max(LEAST_TRIALS, outlook.trials // kinds),
             choices=math.prod(len(values) for values in choices.values()),
             time=outlook.core_seconds / _STRUCTURE_SECONDS / kinds,
+            alike=outlook.alike,
         )
         return choose_bands(spread(widths, names), work, expected)
 

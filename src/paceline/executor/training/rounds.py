@@ -128,7 +128,8 @@ class PackRounds(PackTrainer):
         self.number += 1
         self._compile(active, widens=again is None)
         active = [group for group in active if group.program is not None]
-        ready = self.slots.groups_in_turn(active, self.number)
+        by_time = self.demand.by_time
+        ready = self.slots.groups_in_turn(active, self.number, by_time=by_time)
         for group in ready:
             self._wait_for(program_of(group), meanwhile)
         self.begun = None

@@ -7,6 +7,7 @@ memory. If it does not fit alone either, it continues with half as many slots.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
@@ -57,20 +58,27 @@ class SlotAllocator:
     limit: EpochLimit
     sharers: MemorySharers
 
-    def groups_in_turn(self, active: list[LocalGroup], now: int) -> list[LocalGroup]:
+    def groups_in_turn(
+        self, active: list[LocalGroup], now: int, *, by_time: bool = False
+    ) -> list[LocalGroup]:
         """The groups that train now: those in slots, then as many as fill the device, in order.
 
         The answer does not depend on which programs happen to be compiled. Samplers and pruners see
         results in the order of training, and a resumed search must decide as the first one did.
-        ``active`` groups have trials that wait or train; ``now`` is the number of the round.
+        ``active`` groups have trials that wait or train; ``now`` is the number of the round. Where
+        time may end the search (``by_time``), the group comes first whose trial began first. Others
+        of a group that trains may come for ever, and time is over before those that wait have had
+        an epoch.
         """
         at_once, found = self.planner.packs_at_once, [group for group in active if group.n_live]
-        for group in active:
-            if group.n_live:
-                continue
+        waiting = [group for group in active if not group.n_live]
+        if by_time:
+            waiting.sort(key=_first_waiting)
+        for group in waiting:
             if any(one.n_live for one in found) and now - group.asked_round < _ROUNDS:
                 continue  # its program is being compiled; the groups in slots train on meanwhile
-            n_trials = [one.n_live + len(one.queue) for one in found]
+            before = _first_waiting(group) if by_time else math.inf
+            n_trials = [one.n_live + sum(t.number < before for t in one.queue) for one in found]
             n_packs = sum(min(at_once, n) for n in n_trials)
             filled = sum(
                 n / (at_once * program_of(one).n_slots)
@@ -291,6 +299,11 @@ class SlotAllocator:
             group.work.n_validation if self.data.fold is not None else None,
             self.data.validation_freq,
         )
+
+
+def _first_waiting(group: LocalGroup) -> int:
+    """The number of the trial of a group that began first of those that wait."""
+    return min(trial.number for trial in group.queue)
 
 
 @dataclass(eq=False, repr=False)

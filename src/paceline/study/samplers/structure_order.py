@@ -37,7 +37,8 @@ class StructureOrder:
     Random search tries its draws in another order, which does not change the configurations that it
     tries in all. TPE is asked in waves: it chooses the first trial of a wave freely, and the others
     have the structural values of the first. Where time ends the search, waves begin with the first
-    trial, and fix all values that may be structural. Other samplers keep their order.
+    trial, and fix all values that may be structural. Late in that time, all trials have those of
+    the best trial. Other samplers keep their order.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class StructureOrder:
         self.by_time = False  # whether time may end the search; the proposer sets it
         self._space = space  # it grows
         self._structure = StructuralParameters()
-        self._waves = sampler.name == "tpe"
+        self.in_waves = sampler.name == "tpe"  # whether several trials in a row share a structure
         self._n_ended = 0
         self._values: dict[int, dict[str, Any]] = {}  # trial number -> stored values
         self._numbers: list[int] = []  # this session's trials
@@ -68,6 +69,10 @@ class StructureOrder:
         self._leader: int | None = None
         self._n_asked = 0
         self._under_way: set[int] = set()
+        self._kept: int | None = None  # the trial whose structure all others have; None: no such
+        # Whether the leader of an early wave trained longer than its program compiles: then new
+        # structures cost little.
+        self._trains_long = False
         self._rejected = False  # whether the last trial was rejected before it trained
         used: list[int] = []
         # A trial that failed before its first epoch, or moved to fit, is stored without a program.
@@ -92,6 +97,7 @@ class StructureOrder:
             self._leader, self._n_asked = resumed["leader"], resumed["asked"]
             self._under_way = set(resumed["under_way"])
             self._rejected = resumed.get("rejected", False)
+            self._trains_long = resumed.get("trains_long", False)
         used += (resumed or {}).get("draws", ())
         self.draws = RandomDraws(seed, used) if sampler.name == "random" else None
 
@@ -130,8 +136,13 @@ class StructureOrder:
         return self._leader if self._is_early else None
 
     def end_wave(self) -> None:
-        """Let TPE choose the next trial freely."""
-        self._leader = None
+        """Let TPE choose the next trial freely: the leader trains longer than it compiles."""
+        self._leader, self._trains_long = None, True
+
+    def keep(self, number: int) -> None:
+        """Have all further trials share the structure of this one, if that saves much."""
+        saves = self.in_waves and self.by_time and not self._trains_long
+        self._kept = number if saves and number in self._programs else None
 
     def expect(self, n_open: int, n_sure: int | None) -> None:
         """Set how many trials may be open of an adaptive sampler, and how many are sure to come."""
@@ -142,7 +153,7 @@ class StructureOrder:
     @property
     def wave(self) -> int:
         """How many trials TPE is asked for with one structure; 1 with other samplers."""
-        if not self._waves:
+        if not self.in_waves:
             return 1
         return min(TIMED_WAVE if self._is_early else min(WAVE, self.slots), self.open)
 
@@ -152,12 +163,12 @@ class StructureOrder:
         A wave also ends when all its trials have ended: a trial that trains alone may have any
         structure.
         """
-        if not self._in_wave() or attempt >= FIXED_ATTEMPTS:
+        number = self._leader if self._kept is None and self._in_wave() else self._kept
+        if number is None or attempt >= FIXED_ATTEMPTS:
             return {}
-        assert self._leader is not None
-        values = self._values[self._leader]
+        values = self._values[number]
         if self.by_time:
-            found = self._structure.suspects(values, self._programs.get(self._leader))
+            found = self._structure.suspects(values, self._programs.get(number))
             # With all values fixed, the next trial would repeat the leader.
             return found if len(found) < len(values) else {}
         return self._structure.of(values)
@@ -165,8 +176,8 @@ class StructureOrder:
     @property
     def goes_on(self) -> bool:
         """Whether the next trial can have the structure of the last one."""
-        if self.by_time and self._waves:
-            return bool(self.fixed())
+        if self.by_time and self.in_waves:
+            return self._kept is None and bool(self.fixed())
         if not self._structure.names or not self._numbers:
             return False
         return bool(self._rest_of_family()) if self.draws is not None else self._in_wave()
@@ -184,6 +195,7 @@ class StructureOrder:
             "under_way": sorted(self._under_way),
             "draws": [] if self.draws is None else sorted(self.draws.used),
             "rejected": self._rejected,
+            "trains_long": self._trains_long,
             "programs": programs,
         }
 
@@ -241,6 +253,8 @@ class StructureOrder:
             self._under_way.add(now)
         if self._leader == number:
             self._leader = now
+        if self._kept == number:
+            self._kept = now
 
     @property
     def _is_early(self) -> bool:

@@ -186,6 +186,7 @@ class StoredOutlook(Struct):
     trials: Count = 8
     core_seconds: Annotated[float, Meta(ge=0)] = 0.0
     trained: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    alike: Annotated[int, Meta(ge=1)] = 1
 
 
 class StudyMeta(Struct):
@@ -245,6 +246,7 @@ class StructureOrderFacts(Struct):
     under_way: Numbers
     draws: Numbers
     rejected: bool = False
+    trains_long: bool = False
     programs: dict[str, Numbers] = {}
 
 

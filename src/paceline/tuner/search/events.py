@@ -233,8 +233,15 @@ class PrunerVerdicts:
         return bool(best)
 
     def resume_leaders(self, n_at_once: int) -> None:
-        """Resumes the best paused trials until this many train."""
-        while self._pruner is not None and len(self._trials.running) < n_at_once:
+        """Resumes the best paused trials until this many train.
+
+        Trials that wait for their first epoch do not count. They began when there was more time,
+        and would take from the leaders what is left.
+        """
+        running = self._trials.running
+        while self._pruner is not None:
+            if sum(trial.epoch > 0 for trial in running.values()) >= n_at_once:
+                return
             leader = self._pruner.leader()
             if leader is None:
                 return

@@ -141,6 +141,13 @@ class TrialLauncher:
             models = self._context.models.best
             models.offer(number, best.epoch, best.value, lambda: best.arrays)
 
+    def keep_structure(self) -> None:
+        """Gives further trials the structure of the best one, whose program is compiled."""
+        best = self._study.trials.best
+        # Of several objectives, the first one does not say which structure is best.
+        if best is not None and self._context.objectives is None:
+            self._proposer.structure_order.keep(best.number)
+
     @property
     def to_come(self) -> int | None:
         """Trials still to be asked for; None if only time or the space is a limit."""

@@ -155,6 +155,8 @@ class SearchLoop:
             self._population.exchange_if_due()
         self._verdicts.apply_late()
         self._finish_leaders()
+        if self._timeout.late:
+            self._launcher.keep_structure()
         stopping = self._context.stopping
         end = None if stopping is None else stopping.verdict
         if end is None:

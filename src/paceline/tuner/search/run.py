@@ -23,6 +23,7 @@ from paceline.study.pruners.base import Pruner
 from paceline.study.pruners.pbt import PBT
 from paceline.study.pruners.pruners import make_pruner, pruner_text
 from paceline.study.samplers.samplers import note_on_state, strategy_of
+from paceline.study.samplers.structure_order import TIMED_WAVE
 from paceline.study.storage.folder import check_folder
 from paceline.study.storage.schema import UNREADABLE
 from paceline.study.study import Study
@@ -417,7 +418,8 @@ class SearchRun:
         trained = 1.0
         if isinstance(pruner, ASHA) and epochs is not None:
             trained = pruner.share_trained(epochs)
-        return SearchOutlook(n_trials or 0, arguments.timeout * cores(), trained)
+        alike = TIMED_WAVE if study.proposer.structure_order.in_waves else 1
+        return SearchOutlook(n_trials or 0, arguments.timeout * cores(), trained, alike)
 
     def _make_packs(self, stack: ExitStack, stuck_trials: StuckTrials) -> PackExecutor | None:
         """The executor of packs, closed with ``stack``; None when no trial can be packed."""

@@ -53,6 +53,8 @@ _LATEST = 8
 #: Part of the time in which the best trials continue and none begins, at least: that is best in the
 #: replays of benchmarks/policies.py.
 _CLOSING = 0.05
+#: Part of the time after which no new structure is worth compiling (docs/decisions/0056).
+_LATE = 0.5
 
 
 class SearchTimeout:
@@ -71,6 +73,12 @@ class SearchTimeout:
         if self._seconds is None:
             return False
         return time.perf_counter() - self._began + self._round > self._seconds
+
+    @property
+    def late(self) -> bool:
+        """Whether so little time is left that no new structure is worth a program."""
+        elapsed = time.perf_counter() - self._began
+        return self._seconds is not None and elapsed > _LATE * self._seconds
 
     @property
     def closing(self) -> bool:
