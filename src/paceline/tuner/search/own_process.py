@@ -179,6 +179,7 @@ class SearchInProcess:
         if self.search.get("timeout") is not None:
             ends_at = time.monotonic() + self.search["timeout"]
         while True:
+            self.listeners.stop.check()
             with process_of_session() as process:
                 try:
                     return self._once(process)
