@@ -246,6 +246,7 @@ class StructureOrderFacts(Struct):
     draws: Numbers
     rejected: bool = False
     programs: dict[str, Numbers] = {}
+    open: Count = 1
 
 
 class StudyCheckpoint(Struct):
