@@ -1,93 +1,80 @@
 """Trackers of a search that runs in the session's own process: they log in the session.
 
 There they find what the user has set up: addresses, runs, logins. As in any session each tracker
-has a thread of its own, so that the search waits for none.
+has a thread of its own, so that the search waits for none. The threads are in the session, and may
+still log when the search has ended.
 """
 
 from __future__ import annotations
 
-import itertools
-import queue
-import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from pathlib import Path
 from typing import Any
 
-from paceline.executor.session.messages import RaisedError
-from paceline.tuner.trackers.base import Tracker
-
-#: Seconds between two looks whether a tracker has done what it was told.
-_LOOK = 0.1
-
-#: What a tracker has returned, the error that it has raised, and its ``where``.
-Outcome = tuple[Any, RaisedError | None, Any]
-#: The trackers of all searches: one may still log when the next search runs.
-_trackers: list[Tracker] = []
-#: What each is to do, by its number; and what came of it, by the number of the call.
-_queues: dict[int, queue.SimpleQueue[tuple[int, str, tuple[Any, ...]]]] = {}
-_outcomes: dict[int, Outcome] = {}
-_calls = itertools.count()
+from paceline.study.trials.trial import Trial
+from paceline.tuner.trackers.base import TrackedStudy, Tracker
+from paceline.tuner.trackers.threads import LogState, TrackerThread
 
 
-def register(trackers: Mapping[str, Tracker]) -> list[tuple[str, int]]:
-    """Registers the trackers of a search; returns the name and the number of each.
+class TrackersOfSession:
+    """The trackers of one search, by name, for the process that the search runs in."""
 
-    A tracker that an earlier search had keeps its number, and so its thread.
-    """
-    for tracker in trackers.values():
-        if not any(each is tracker for each in _trackers):
-            _trackers.append(tracker)
-    numbers = {id(tracker): number for number, tracker in enumerate(_trackers)}
-    return [(name, numbers[id(tracker)]) for name, tracker in trackers.items()]
+    def __init__(self, trackers: Mapping[str, Tracker]) -> None:
+        self._trackers = trackers
+        self._threads: dict[str, TrackerThread] = {}
+        #: What the process calls.
+        self.functions: Mapping[str, Callable[..., Any]] = {"track": self._track}
 
+    def _track(self, name: str, method: str | None, *arguments: Any) -> LogState:
+        """Calls a method of a tracker's thread, if any; returns how far the thread has come."""
+        if method == "begin":
+            self._threads[name] = TrackerThread(name, self._trackers[name], *arguments)
+        elif method is not None:
+            getattr(self._threads[name], method)(*arguments)
+        return self._threads[name].state()
 
-def track(tracker: int, method: str, arguments: tuple[Any, ...]) -> int:
-    """Has a tracker do something; returns the number of the call."""
-    if tracker not in _queues:
-        _queues[tracker] = queue.SimpleQueue()
-        # A daemon, so that a tracker that never comes back does not keep the process alive.
-        threading.Thread(target=_run, args=[tracker], daemon=True).start()
-    _queues[tracker].put((call := next(_calls), method, arguments))
-    return call
-
-
-def tracked(call: int) -> Outcome | None:
-    """What came of a call; None while the tracker works."""
-    return _outcomes.pop(call, None)
-
-
-def _run(number: int) -> None:
-    tracker = _trackers[number]
-    while True:
-        call, method, arguments = _queues[number].get()
-        value = failed = None
-        try:
-            value = getattr(tracker, method)(*arguments)
-        except BaseException as error:  # a tracker is somebody else's code
-            failed = RaisedError.of(error)
-        _outcomes[call] = value, failed, getattr(tracker, "where", None)
-
-
-#: What the process calls.
-FUNCTIONS: Mapping[str, Callable[..., Any]] = {"track": track, "tracked": tracked}
+    def end_call(self) -> None:
+        """The process logs no more, though it may have died before it could say so."""
+        for thread in self._threads.values():
+            thread.abandon()
+        self._threads.clear()
 
 
 class SessionTracker:
-    """A tracker of the session, as a search in the session's process calls it."""
+    """A tracker of the session and its thread, as a search in the session's process sees them."""
 
-    def __init__(self, name: str, number: int, ask: Callable[..., Any]) -> None:
-        self.name_of_session, self.number_of_session, self._ask = name, number, ask
-        self.where: Any = None
-        self.begin = partial(self._call, "begin")
-        self.log_trial = partial(self._call, "log_trial")
-        self.end = partial(self._call, "end")
+    def __init__(self, name: str, ask: Callable[..., Any]) -> None:
+        self.name = self.name_of_session = name
+        self._ask = ask
+        self.error: str | None = None
+        self.where: str | None = None
+        self.failed = self.waits = False
+        self.left, self.progressed = 0, 0.0
 
-    def _call(self, method: str, *arguments: Any) -> Any:
-        call = self._ask("track", self.number_of_session, method, arguments)
-        while (outcome := self._ask("tracked", call)) is None:
-            time.sleep(_LOOK)
-        value, failed, self.where = outcome
-        if failed is not None:
-            raise failed.again()
-        return value
+    def begin_in_session(self, study: TrackedStudy, before: list[Trial]) -> SessionTracker:
+        """Begins the thread; as ``TrackerThread``, whose other methods are these."""
+        self._call("begin", study, before)
+        return self
+
+    def put(self, trial: Trial) -> None:
+        """Log a trial in its turn."""
+        self._call("put", trial)
+
+    def finish(self, best: Trial | None, model: Path | None) -> None:
+        """End after all that was put before."""
+        self._call("finish", best, model)
+
+    def join(self, seconds: float) -> bool:
+        """Whether the tracker has ended."""
+        if ended := self._call(None):
+            return ended
+        time.sleep(seconds)
+        return False
+
+    def _call(self, method: str | None, *arguments: Any) -> bool:
+        state: LogState = self._ask("track", self.name, method, *arguments)
+        self.failed, self.waits, self.left = state.failed, state.waits, state.left
+        self.progressed, self.where = time.monotonic() - state.idle, state.where
+        self.error = state.error or self.error
+        return state.ended
