@@ -221,15 +221,20 @@ def _is_not_read(process) -> None:
 @pytest.mark.parametrize("ends", [_dies, _is_not_read])
 def test_after_ctrl_c_no_other_process_takes_over(process, ends) -> None:
     """A call that dies or cannot be read is done again, by another process or by the session."""
+    begun, over = threading.Event(), threading.Event()
 
     def says():
         yield Told("started", ())
+        yield Told("begun", ())
+        assert begun.wait(20)
         _interrupt()
         process.signals.get(timeout=20)
         ends(process)
+        assert over.wait(20)
 
     with pytest.raises(KeyboardInterrupt, match="^$"):
-        _ctrl_c(process, says())
+        _ctrl_c(process, says(), {"begun": begun.set})
+    over.set()
 
 
 @pytest.mark.parametrize(
@@ -297,3 +302,24 @@ def test_a_forked_process_cannot_ask_the_session() -> None:
         link.ask("first")
     ours.close()
     theirs.close()
+
+
+def test_a_third_ctrl_c_ends_the_wait_for_a_process_that_is_stuck(process) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def says():
+        yield Told("started", ())
+        yield Told("begun", ())
+        assert begun.wait(20)
+        for _ in range(2):
+            _interrupt()
+            process.signals.get(timeout=20)
+        time.sleep(0.2)
+        _interrupt()
+        assert over.wait(20)
+
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        _ctrl_c(process, says(), {"begun": begun.set})
+    over.set()
+    assert process.signals.empty()
+    assert process.busy  # so that it is closed

@@ -495,7 +495,7 @@ def test_what_may_decide_a_program() -> None:
 
 
 def test_a_timed_search_that_resumes_knows_of_its_wave_before_it_proposes() -> None:
-    """The launcher asks whether the wave goes on first; trials would end before it asks for more."""
+    """The launcher asks first whether the wave goes on: else trials end before it asks for more."""
     study = timed()
     go_on(study, 2)
     facts = study.state()

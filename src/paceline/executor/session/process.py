@@ -76,7 +76,7 @@ class _RunningCall:
     functions: Mapping[str, Callable[..., Any]]
     stop: StopSignal
     watch: OutsideWatch
-    started: bool = False  # whether the process can be interrupted
+    hears: bool = False  # whether a signal interrupts the process, as far as is known
     heard: bool = False  # whether the process knows of the signal
     in_function: bool = False  # whether a function of the session runs
     asked: int | None = None  # the question that waits for an answer
@@ -184,8 +184,8 @@ class JaxProcess:
         Raises:
             CannotSendError: The call cannot be sent, or not be read there; it has not begun.
             ProcessDiedError: The process has ended, and nothing has asked it to stop.
-            KeyboardInterrupt: Also if a signal comes twice before the function has begun. Then the
-                process takes no other call.
+            KeyboardInterrupt: Also if a signal comes twice before the function has begun, or three
+                times. Then the process takes no other call.
         """
         running: _RunningCall | None = None
 
@@ -195,7 +195,7 @@ class JaxProcess:
 
         def started() -> None:
             assert running is not None
-            running.started = True
+            running.hears = True
 
         functions = {**functions, "say": say, "outside": outside, "started": started}
         try:
@@ -260,6 +260,7 @@ class JaxProcess:
             if running.in_function:
                 raise KeyboardInterrupt
             self._interrupt(running)
+            running.hears = False  # if it is stuck, a third signal ends it
 
         # The process tells what happens next.
         with running.stop.deferred(lambda text: None, again):
@@ -309,13 +310,13 @@ class JaxProcess:
             self._send(Answered(asked, value, failed), ANSWER)
 
     def _pass_on(self, running: _RunningCall) -> None:
-        if running.stop.asked and running.started and not running.heard:
+        if running.stop.asked and running.hears and not running.heard:
             running.heard = True
             self._interrupt(running)
 
     def _interrupt(self, running: _RunningCall) -> None:
-        if not running.started:
-            # It loads Keras or the user's modules: a signal would end it, or not be heard.
+        if not running.hears:
+            # At first it loads modules, Keras too: a signal would end it, or not be heard.
             raise running.raised[0] if running.raised else KeyboardInterrupt
         with suppress(ProcessLookupError):
             self._child.send_signal(signal.SIGINT)
