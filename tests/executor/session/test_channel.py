@@ -180,3 +180,17 @@ def test_a_message_whose_memory_does_not_come_says_so(ends) -> None:
     frame = channel.Frame(b"", None, 0, ANSWER)
     with pytest.raises(OSError, match="too many files are open"):
         frame.message()
+
+
+def test_a_message_without_memory_is_no_end_of_the_connection(ends, monkeypatch) -> None:
+    """The session would take it for the end of its process, and wait for that."""
+    ours, theirs = ends
+
+    def full(name: str = "") -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(channel, "nameless_file", full)
+    with pytest.raises(MemoryError, match="no shared memory for a message.*Too many open files"):
+        ours.send("a" * 5000)
+    ours.send("next")
+    assert theirs.receive().message() == "next"

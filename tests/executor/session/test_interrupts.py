@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import suppress
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -323,3 +324,33 @@ def test_a_third_ctrl_c_ends_the_wait_for_a_process_that_is_stuck(process) -> No
     over.set()
     assert process.signals.empty()
     assert process.busy  # so that it is closed
+
+
+class _SlowToRead:
+    def __reduce__(self) -> Any:
+        return time.sleep, (60,)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("imports", [True, False])
+def test_ctrl_c_twice_ends_a_process_that_imports_keras_or_the_users_modules(imports: bool) -> None:
+    process = JaxProcess()
+
+    def press() -> None:
+        while not process.busy:
+            time.sleep(0.01)
+        for _ in range(2):
+            time.sleep(0.3)
+            _interrupt()
+
+    def nothing(*_: Any) -> None:
+        """What it says is not shown."""
+
+    with StopSignal() as stop:
+        if not imports:
+            process.call(ProcessCall(str, {}, OutsideState()), {}, nothing, stop)
+        threading.Thread(target=press, daemon=True).start()
+        call = ProcessCall(dict, {"slow": _SlowToRead()}, OutsideState())
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            process.call(call, {}, nothing, stop)
+    process.close()

@@ -114,7 +114,10 @@ class Channel:
         weakref.finalize(self, self._parcels.put, None).atexit = False
 
     def send(self, message: Any, kind: int = CALL) -> None:
-        """Sends a message; raises OSError if the other end is closed, else what pickling raises."""
+        """Sends a message; raises OSError if the other end is closed.
+
+        Raises MemoryError if there is no memory for its arrays, and what pickling raises.
+        """
         large: list[pickle.PickleBuffer] = []
 
         def within(buffer: pickle.PickleBuffer) -> bool:
@@ -136,7 +139,11 @@ class Channel:
             views.append(memoryview(body))
         else:
             words += body
-        parcel = _Parcel(words, _shared_memory(views) if views else None)
+        try:
+            memory = _shared_memory(views) if views else None
+        except OSError as error:
+            raise MemoryError(f"there is no shared memory for a message: {error}") from error
+        parcel = _Parcel(words, memory)
         if self._owner == os.getpid():
             self._parcels.put(parcel)
             error = parcel.written.get()
