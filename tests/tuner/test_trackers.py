@@ -17,10 +17,9 @@ import toys
 from paceline.errors import UsageError
 from paceline.study.trials.trial import Trial
 from paceline.tuner.arguments import provenance
-from paceline.tuner.session.trackers import SessionTracker, TrackersOfSession
 from paceline.tuner.trackers.base import TrackedStudy, Tracker
 from paceline.tuner.trackers.choice import make_trackers
-from paceline.tuner.trackers.threads import TrackerThreads
+from paceline.tuner.trackers.threads import SessionTracker, TrackersOfSession, TrackerThreads
 from paceline.tuner.trackers.values import epochs_of
 
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "epochs": 2, "verbose": 0}

@@ -93,7 +93,7 @@ class StructureOrder:
             self._leader, self._n_asked = resumed["leader"], resumed["asked"]
             self._under_way = set(resumed["under_way"])
             self._rejected = resumed.get("rejected", False)
-            self.open = resumed.get("open", 1)  # whether a wave goes on is asked before ``expect``
+            self.open = resumed.get("open", 1)  # ``goes_on`` is read before ``expect``
         used += (resumed or {}).get("draws", ())
         self.draws = RandomDraws(seed, used) if sampler.name == "random" else None
 

@@ -44,8 +44,8 @@ from paceline.tuner.search.session import reproduce_in_process, search_in_proces
 from paceline.tuner.search.session_data import DataOfSession
 from paceline.tuner.session.fits import SessionFits
 from paceline.tuner.session.text_ahead import TextAhead
-from paceline.tuner.session.trackers import TrackersOfSession
 from paceline.tuner.trackers.base import Tracker
+from paceline.tuner.trackers.threads import TrackersOfSession
 
 #: How often a process that does not come back is replaced in one search, at most.
 _HANGS = 3

@@ -32,7 +32,7 @@ from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.search.session_data import SessionDataset
 from paceline.tuner.search.timeouts import shielded
 from paceline.tuner.session.fits import ModelOfSession
-from paceline.tuner.session.trackers import SessionTracker
+from paceline.tuner.trackers.threads import SessionTracker
 
 if TYPE_CHECKING:
     from paceline.executor.session.child import SessionLink
