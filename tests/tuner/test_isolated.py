@@ -184,3 +184,31 @@ print("FOUND" + json.dumps({"status": [t.status for t in trials]}))
     there = run_script(BUILD + code, "numpy")
     assert Path("killed").exists() and "was killed (SIGKILL)" in there["stderr"]
     assert there["status"] == ["COMPLETED"] * 4  # with other seeds, as whenever it is retried
+
+
+@pytest.mark.slow
+def test_after_ctrl_c_no_other_process_continues_the_search(fresh_folder: Path) -> None:
+    """Such as where memory runs out while the process saves what it has."""
+    code = (
+        BUILD
+        + """
+class Dies(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if once("pressed"):
+            os.kill(os.getppid(), signal.SIGINT)
+            time.sleep(1)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+import time
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+tuner, outcome = paceline.Tuner(build, isolate=True, **how), "it ran to its end"
+try:
+    tuner.search(X, Y, **CALL, n_trials=2, callbacks=[Dies()])
+except KeyboardInterrupt:
+    outcome = "interrupted"
+found(tuner, outcome=outcome)
+"""
+    )
+    assert run_script(code, "jax")["outcome"] == "interrupted"

@@ -137,16 +137,22 @@ def test_moving_averages_that_are_far_off_are_named_once_before_training(
     tuner.search(X, Y, epochs=2, n_trials=1, **DATA)
     assert [note for note in notes if "BatchNormalization" in note] == [
         "pruner: it compares trials after 2 steps, when BatchNormalization (momentum 0.99) still "
-        "has 98% of its initial averages. Set momentum=0.9 in build"
+        'has 98% of its initial averages. Pass pruner="none"'
     ]
 
 
 def said(
-    pruner: Any, name: str = "val_loss", *, steps: int = 94, momentum: float = 0.99
+    pruner: Any,
+    name: str = "val_loss",
+    *,
+    steps: int = 94,
+    momentum: float = 0.99,
+    **more: Any,
 ) -> str | None:
-    """What a search of 12 epochs says whose first model is such."""
+    """What a search of 12 epochs says whose first model is such; ``more`` are arguments of it."""
     config: Any = SimpleNamespace(pruner=check_pruner(pruner))
-    arguments: Any = SimpleNamespace(epochs=12)
+    usual = {"epochs": 12, "initial_epoch": 0, "validation_freq": 1}
+    arguments: Any = SimpleNamespace(**{**usual, **more})
     found: Any = SimpleNamespace(steps=steps, momentum=momentum)
     return note_on_averages(config, arguments, found, Objective(name, "minimize"))
 
@@ -196,3 +202,52 @@ def test_where_time_ends_a_search_quick_trials_share_a_structure(
     tried = [tuner.trial(number).hparams for number in range(3)]
     assert len({hparams["lr"] for hparams in tried}) == 3
     assert len({hparams["units"] for hparams in tried}) == (3 if loops else 1)
+
+
+@pytest.mark.parametrize(
+    ("case", "hint"),
+    [
+        ({}, 'Set momentum=0.9 in build, or pass pruner="asha:3"'),
+        # 0.9**10 is 0.35, so it would not be enough, and may be what the model has.
+        ({"steps": 10, "momentum": 0.9}, 'Pass pruner="asha:3"'),
+        ({"steps": 1}, 'Pass pruner="none"'),
+        # Rungs count the epochs that are trained.
+        ({"initial_epoch": 9}, "Set momentum=0.9 in build"),
+        ({"initial_epoch": lambda hp: 9}, 'Set momentum=0.9 in build, or pass pruner="asha:3"'),
+        # All rungs are validated.
+        ({"steps": 60, "validation_freq": [1, 3]}, "Set momentum=0.9 in build"),
+        (
+            {"steps": 60, "validation_freq": [1, 3, 5]},
+            'Set momentum=0.9 in build, or pass pruner="asha:5"',
+        ),
+    ],
+)
+def test_a_note_on_averages_names_what_helps(case: dict[str, Any], hint: str) -> None:
+    text = said("asha", **case)
+    assert text is not None
+    assert text.endswith(f"initial averages. {hint}")
+
+
+def test_pruners_of_optuna_compare_where_the_first_value_is() -> None:
+    assert "after 94 steps" in (said("median") or "")
+    text = said("median", validation_freq=2)
+    assert "after 188 steps" in (text or "")
+    assert (text or "").endswith('or pass pruner="asha:4"')
+    assert said("median", validation_freq=3) is None
+    assert said("median", validation_freq=[3, 4]) is None
+    assert "after 94 steps" in (said("median", validation_freq=[1, 3]) or "")
+    # Epochs are counted from the first of all.
+    assert "after 94 steps" in (said("median", validation_freq=3, initial_epoch=5) or "")
+    assert "after 188 steps" in (said("median", validation_freq=[1, 3], initial_epoch=1) or "")
+    assert said("median", validation_freq=[1, 3], initial_epoch=4) is None  # there is no value
+
+
+@pytest.mark.parametrize("folds", [None, 2])
+def test_steps_are_those_that_a_trial_trains(folds: int | None, fresh_folder: Path) -> None:
+    notes: list[str] = []
+    tuner = paceline.Tuner(normalized, "val_loss", "s", pruner="median", on_note=notes.append)
+    more: Any = {"folds": folds} if folds else {"validation_split": 0.25}
+    tuner.search(X, Y, epochs=2, n_trials=1, batch_size=4, verbose=0, **more)
+    (text,) = [note for note in notes if "BatchNormalization" in note]
+    n = len(X) // 2 if folds else len(X) * 3 // 4
+    assert f"after {-(-n // 4)} steps" in text

@@ -17,10 +17,9 @@ import toys
 from paceline.errors import UsageError
 from paceline.study.trials.trial import Trial
 from paceline.tuner.arguments import provenance
-from paceline.tuner.session import trackers as session_trackers
 from paceline.tuner.trackers.base import TrackedStudy, Tracker
 from paceline.tuner.trackers.choice import make_trackers
-from paceline.tuner.trackers.threads import TrackerThreads
+from paceline.tuner.trackers.threads import SessionTracker, TrackersOfSession, TrackerThreads
 from paceline.tuner.trackers.values import epochs_of
 
 CALL: dict[str, Any] = {"validation_data": toys.data(23, seed=1), "epochs": 2, "verbose": 0}
@@ -181,8 +180,18 @@ def test_a_tracker_that_hangs_is_not_waited_for(monkeypatch) -> None:
         released.set()
 
 
+def of_process(tracker: Tracker) -> SessionTracker:
+    """A tracker as a search in the session's process has it."""
+    functions = TrackersOfSession({"t": tracker}).functions
+    return SessionTracker("t", lambda name, *arguments: functions[name](*arguments))
+
+
 def begun(
-    tracker: Tracker, trials: Collection[Trial] = (), name: str = "s", **writer: bool
+    tracker: Any,
+    trials: Collection[Trial] = (),
+    name: str = "s",
+    notes: list[str] | None = None,
+    **writer: bool,
 ) -> tuple[TrackerThreads, Any]:
     """The threads of a search of a study with trials, which has begun, and the study."""
 
@@ -194,7 +203,8 @@ def begun(
         writer=SimpleNamespace(**{"unnumbered": False, **writer}),
         peers=SimpleNamespace(shared=False),
     )
-    threads = TrackerThreads({"t": tracker}, study, [].append)
+    said: list[str] = [] if notes is None else notes
+    threads = TrackerThreads({"t": tracker}, study, said.append)
     threads.begin(TrackedStudy(name, "val_loss", "minimize", Path("runs") / name, {}))
     return threads, study
 
@@ -274,9 +284,16 @@ def test_a_study_begun_anew_is_another_one() -> None:
     assert again.study.identity == second
 
 
+def same(tracker: Tracker) -> Tracker:
+    """The tracker itself, as a search in the session has it."""
+    return tracker
+
+
+@pytest.mark.parametrize("of_first", [same, of_process])
+@pytest.mark.parametrize("of_second", [same, of_process])
 @pytest.mark.parametrize("name", ["s", "other"])
 def test_a_search_that_begins_while_trials_of_the_last_one_are_logged_waits(
-    monkeypatch, name: str
+    monkeypatch, name: str, of_first: Any, of_second: Any
 ) -> None:
     """As where a cell is interrupted and run again: the tracker is late, and lives on."""
     monkeypatch.setattr(TrackerThreads, "HURRY", 0.0)
@@ -294,11 +311,11 @@ def test_a_search_that_begins_while_trials_of_the_last_one_are_logged_waits(
 
     of: list[Any] = []
     slow, trials = Slow(), [Trial(number, "complete") for number in range(3)]
-    first, _ = begun(slow)
+    first, _ = begun(of_first(slow))
     for trial in trials:
         first.log_trial(trial)
     first.close(lambda trial: None, hurried=True)
-    second, _ = begun(slow, trials, name)
+    second, _ = begun(of_second(slow), trials, name)
     second.log_trial(Trial(3, "complete"))
     released.set()
     second.close(lambda trial: None)
@@ -326,26 +343,73 @@ def test_secrets_on_the_command_line_are_told_to_nobody(words, shown, monkeypatc
     assert provenance.how_started(None)["command"] == f"python search.py {shown}"
 
 
-def test_a_tracker_of_the_session_still_logs_while_the_next_search_has_others() -> None:
-    """The process of a session calls it late; the next search's may have the same name."""
-    earlier, other, later = Told(), Told(), Told()
+@pytest.mark.parametrize("of_second", [same, of_process])
+def test_of_two_searches_that_run_at_once_a_tracker_logs_one_after_the_other(
+    of_second: Any,
+) -> None:
+    """In two threads, or one in a callback of the other: that one must not wait for the first."""
+    of: list[Any] = []
+
+    class Notes(Told):
+        def log_trial(self, trial: Trial) -> None:
+            of.append((self.study and self.study.name, trial.number))
+
+        def end(self, best: Trial | None, model: Any) -> None:
+            super().end(best, model)
+            if len(self.ends) == 2:
+                both.set()
+
+    told, both, notes = Notes(), threading.Event(), list[str]()
+    first, _ = begun(told)
+    second, _ = begun(of_second(told), name="other", notes=notes)
+    second.log_trial(Trial(7, "complete"))
+    second.close(lambda trial: None)
+    assert notes == [
+        "t logs another search that still runs: 1 trials of this one are logged after it. To log "
+        "both at once, pass each search its own tracker"
+    ]
+    assert of == []
+    first.log_trial(Trial(0, "complete"))
+    first.close(lambda trial: None)
+    assert both.wait(20)
+    assert of == [("s", 0), ("other", 7)]
+
+
+def test_a_process_that_died_leaves_the_tracker_to_the_next_one() -> None:
+    told = Told()
+    session = TrackersOfSession({"t": told})
 
     def ask(name: str, *arguments: Any) -> Any:
-        return session_trackers.FUNCTIONS[name](*arguments)
+        return session.functions[name](*arguments)
 
-    of_search = [
-        [session_trackers.SessionTracker(*each, ask) for each in session_trackers.register(given)]
-        for given in ({"Told": earlier, "Other": other}, {"Told": later})
-    ]
-    for number, tracker in enumerate([*of_search[0], *of_search[1]]):
-        tracker.log_trial(number)
-    assert [told.trials for told in (earlier, other, later)] == [[0], [1], [2]]
+    first, _ = begun(SessionTracker("t", ask))
+    first.log_trial(Trial(0, "complete"))
+    first.pass_on()
+    session.end_call()
+    told.known = {0}
+    second, _ = begun(SessionTracker("t", ask), [Trial(0, "complete")])
+    second.log_trial(Trial(1, "complete"))
+    second.close(lambda trial: None)
+    assert [trial.number for trial in told.trials] == [0, 1]
+    assert len(told.ends) == 1
 
 
-def test_a_tracker_of_the_session_that_two_searches_are_given_has_one_thread() -> None:
-    told, other = Told(), Told()
-    ((_, first),) = session_trackers.register({"Told": told})
-    assert session_trackers.register({"Other": other, "Told": told}) == [
-        ("Other", first + 1),
-        ("Told", first),
-    ]
+def test_an_error_of_a_tracker_of_the_session_is_noted_with_the_next_trial() -> None:
+    notes: list[str] = []
+    search, _ = begun(of_process(Fails()), notes=notes)
+    for number in range(30):
+        search.log_trial(Trial(number, "complete"))
+        search.pass_on()
+        time.sleep(0.01)
+        if notes:
+            break
+    assert notes == ["t no longer logs this search: ConnectionError: no route to the server"]
+    search.close(lambda trial: None)
+    assert len(notes) == 1
+
+
+def test_no_thread_of_a_tracker_is_left() -> None:
+    for _ in range(5):
+        search, _ = begun(of_process(Told()))
+        search.close(lambda trial: None)
+    assert not [t for t in threading.enumerate() if t.name.startswith("paceline-track-t")]

@@ -82,12 +82,13 @@ def handler():
 
 
 def _received_after(handled: threading.Event, end: Channel, found: list) -> threading.Thread:
-    """A thread that interrupts this one, which sends what nobody receives before that."""
+    """A thread that interrupts this one, which sends more than the socket holds, and "next"."""
 
     def receive() -> None:
         while not handled.wait(0.05):
             os.kill(os.getpid(), signal.SIGINT)
-        found.extend(end.receive().message() for _ in range(2))
+        while found[-1:] != ["next"]:
+            found.append(end.receive().message())
 
     thread = threading.Thread(target=receive, daemon=True)
     thread.start()
@@ -106,9 +107,11 @@ def test_the_handler_of_a_signal_sends_while_its_thread_sends(ends, handler) -> 
 
     handler(note)
     thread = _received_after(handled, theirs, found)
-    ours.send("a" * 4_000_000)  # more than the socket holds
+    for _ in range(1000):
+        ours.send("a" * 4000)
+    ours.send("next")
     thread.join(20)
-    assert sorted(map(len, found)) == [4, 4_000_000]
+    assert sorted(map(len, found)) == [4, 4] + [4000] * 1000
 
 
 def test_an_interrupt_leaves_no_half_message(ends, handler) -> None:
@@ -120,13 +123,18 @@ def test_an_interrupt_leaves_no_half_message(ends, handler) -> None:
             handled.set()
             raise KeyboardInterrupt
 
+    def send() -> None:
+        for _ in range(1000):
+            ours.send("a" * 4000)
+
     handler(interrupt)
     thread = _received_after(handled, theirs, found)
     with pytest.raises(KeyboardInterrupt, match="^$"):
-        ours.send("a" * 4_000_000)
+        send()
     ours.send("next")
     thread.join(20)
-    assert list(map(len, found)) == [4_000_000, 4]
+    assert {*map(len, found[:-1])} == {4000}
+    assert found[-1] == "next"
 
 
 def test_a_forked_process_which_has_no_thread_to_write_sends(ends) -> None:
@@ -138,3 +146,51 @@ def test_a_forked_process_which_has_no_thread_to_write_sends(ends) -> None:
     theirs.close()
     with pytest.raises(OSError, match="pipe|descriptor|reset"):
         ours.send("nobody hears it")
+
+
+def test_a_long_message_without_arrays_keeps_no_descriptor(ends) -> None:
+    """Hundreds may wait to be read."""
+    ours, theirs = ends
+    ours.send("a" * 1_000_000)
+    frame = theirs.receive()
+    assert frame.memory is None
+    assert frame.message() == "a" * 1_000_000
+
+
+def test_processes_of_one_fork_send_whole_messages(ends) -> None:
+    """Header and body in two writes would mix with those of the other process."""
+    ours, theirs = ends
+
+    def send(who: str) -> None:
+        for number in range(200):
+            ours.send((who, number, "x" * (number * 40)))  # short ones and long ones
+
+    if (forked := os.fork()) == 0:
+        send("forked")
+        os._exit(0)
+    thread = threading.Thread(target=send, args=["own"], daemon=True)
+    thread.start()
+    found = [theirs.receive().message()[:2] for _ in range(400)]
+    assert sorted(found) == [(who, n) for who in ("forked", "own") for n in range(200)]
+    thread.join(20)
+    assert os.waitpid(forked, 0)[1] == 0
+
+
+def test_a_message_whose_memory_does_not_come_says_so(ends) -> None:
+    frame = channel.Frame(b"", None, 0, ANSWER)
+    with pytest.raises(OSError, match="too many files are open"):
+        frame.message()
+
+
+def test_a_message_without_memory_is_no_end_of_the_connection(ends, monkeypatch) -> None:
+    """The session would take it for the end of its process, and wait for that."""
+    ours, theirs = ends
+
+    def full(name: str = "") -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(channel, "nameless_file", full)
+    with pytest.raises(MemoryError, match="no shared memory for a message.*Too many open files"):
+        ours.send("a" * 5000)
+    ours.send("next")
+    assert theirs.receive().message() == "next"

@@ -8,7 +8,9 @@ import signal
 import socket
 import threading
 import time
+from contextlib import suppress
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ from paceline.executor.session.channel import ANSWER, Channel
 from paceline.executor.session.child import SessionLink
 from paceline.executor.session.messages import Answered, CallEnded, ProcessCall, Told
 from paceline.executor.session.outside import OutsideState
-from paceline.executor.session.process import JaxProcess, ProcessDiedError
+from paceline.executor.session.process import CannotSendError, JaxProcess, ProcessDiedError
 
 
 class Process(JaxProcess):
@@ -26,10 +28,14 @@ class Process(JaxProcess):
     def __init__(self, end: socket.socket, other: Channel) -> None:
         self.other = other  # the end of the process
         self.signals: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self._child = SimpleNamespace(send_signal=self.signals.put)
+        self.dead = threading.Event()
+        self._child = SimpleNamespace(
+            send_signal=self.signals.put, wait=lambda: -9 if self.dead.wait(20) else None
+        )
         self._running, self.busy, self._channel = None, False, Channel(end)
         self._inbox = queue.SimpleQueue()
-        threading.Thread(target=self._receive, daemon=True).start()
+        for target in (self._receive, self._look):
+            threading.Thread(target=target, daemon=True).start()
 
 
 @pytest.fixture(autouse=True)
@@ -45,12 +51,16 @@ def process():
     ours, theirs = socket.socketpair()
     process = Process(ours, Channel(theirs))
     yield process
+    process.dead.set()
     process.other.close()
     process._channel.close()
 
 
-def _ctrl_c(process, thread_says, functions=None) -> object:
-    """Runs a call whose process says what a generator yields, which may press Ctrl-C."""
+def _ctrl_c(process, thread_says, functions=None, say=lambda *_: None, *, asked=False) -> object:
+    """Runs a call whose process says what a generator yields, which may press Ctrl-C.
+
+    ``asked``: it was pressed before.
+    """
 
     wrong: list[BaseException] = []
 
@@ -60,13 +70,15 @@ def _ctrl_c(process, thread_says, functions=None) -> object:
                 process.other.send(message)
         except BaseException as error:
             wrong.append(error)
-        process.other.send(CallEnded("value"))
+        with suppress(OSError):  # the test may have ended the process
+            process.other.send(CallEnded("value"))
 
     call = ProcessCall(len, {}, OutsideState())
     with StopSignal() as stop:
+        stop.asked = asked
         threading.Thread(target=play, daemon=True).start()
         try:
-            return process.call(call, functions or {}, lambda *_: None, stop)
+            return process.call(call, functions or {}, say, stop)
         finally:
             assert not wrong
 
@@ -149,8 +161,196 @@ def test_a_process_whose_call_an_interrupt_cuts_short_takes_no_other(process) ->
 
 
 def test_the_end_of_the_process_is_seen_again_where_a_function_hides_it(process) -> None:
-    process._child.wait = lambda: -9
-    process.other.close()
+    process.dead.set()
     for _ in range(2):
         with pytest.raises(ProcessDiedError, match="SIGKILL"):
             process.receive(5.0)
+
+
+def test_a_second_ctrl_c_before_the_call_has_started_ends_the_wait(process) -> None:
+    """The process may load the user's modules for minutes, where no signal reaches it."""
+    begun, over = threading.Event(), threading.Event()
+
+    def says():
+        yield Told("begun", ())
+        assert begun.wait(20)
+        _interrupt()
+        time.sleep(0.2)
+        _interrupt()
+        assert over.wait(20)
+
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        _ctrl_c(process, says(), {"begun": begun.set})
+    over.set()
+    assert process.signals.empty()  # one that loads Keras would die of it
+    assert process.busy  # so that it is closed
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt("of a handler"), BrokenPipeError("stdout")])
+def test_an_error_in_the_session_before_the_call_has_started_ends_the_wait(process, error) -> None:
+    over = threading.Event()
+
+    def says():
+        yield Told("say", ("stdout", "loading"))
+        assert over.wait(20)
+
+    def say(stream: str, text: str) -> None:
+        raise error
+
+    with pytest.raises(type(error), match=str(error)):
+        _ctrl_c(process, says(), say=say)
+    over.set()
+    assert process.signals.empty()
+
+
+def test_a_call_that_begins_after_ctrl_c_is_interrupted(process) -> None:
+    def says():
+        yield Told("started", ())
+        process.signals.get(timeout=20)
+
+    assert _ctrl_c(process, says(), asked=True) == "value"
+
+
+def _dies(process) -> None:
+    process.dead.set()
+
+
+def _is_not_read(process) -> None:
+    process.other.send(CallEnded(unread="ModuleNotFoundError"))
+
+
+@pytest.mark.parametrize("ends", [_dies, _is_not_read])
+def test_after_ctrl_c_no_other_process_takes_over(process, ends) -> None:
+    """A call that dies or cannot be read is done again, by another process or by the session."""
+    begun, over = threading.Event(), threading.Event()
+
+    def says():
+        yield Told("started", ())
+        yield Told("begun", ())
+        assert begun.wait(20)
+        _interrupt()
+        process.signals.get(timeout=20)
+        ends(process)
+        assert over.wait(20)
+
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        _ctrl_c(process, says(), {"begun": begun.set})
+    over.set()
+
+
+@pytest.mark.parametrize(
+    ("ends", "error"), [(_dies, ProcessDiedError), (_is_not_read, CannotSendError)]
+)
+def test_without_ctrl_c_another_process_may_take_over(process, ends, error) -> None:
+    over = threading.Event()
+
+    def says():
+        yield Told("started", ())
+        ends(process)
+        assert over.wait(20)
+
+    with pytest.raises(error, match="SIGKILL|ModuleNotFoundError"):
+        _ctrl_c(process, says())
+    over.set()
+
+
+def test_the_error_of_a_function_outlives_the_process(process) -> None:
+    over = threading.Event()
+
+    def says():
+        yield Told("started", ())
+        yield Told("progress", (), asked=1)
+        [process.other.receive() for _ in range(3)]
+        _dies(process)
+        assert over.wait(20)
+
+    def progress() -> None:
+        raise ZeroDivisionError("of on_progress")
+
+    with pytest.raises(ZeroDivisionError, match="of on_progress"):
+        _ctrl_c(process, says(), {"progress": progress})
+    over.set()
+
+
+def test_a_dead_process_is_seen_while_a_fork_of_it_holds_the_connection(process) -> None:
+    """Such are the workers of a data loader: nobody ends them, and the other end stays open."""
+    process.other.send("last")
+    time.sleep(0.1)
+    _dies(process)
+    assert process.receive(5.0) == "last"
+    with pytest.raises(ProcessDiedError, match="SIGKILL"):
+        process.receive(5.0)
+
+
+def test_a_message_to_a_dead_process_is_an_error_while_a_fork_of_it_holds_the_connection(
+    process,
+) -> None:
+    def send() -> None:
+        for _ in range(10_000):  # more than the connection holds
+            process.send("a" * 1000)
+
+    threading.Timer(0.5, process.dead.set).start()
+    with pytest.raises(ProcessDiedError, match="SIGKILL"):
+        send()
+
+
+def test_a_forked_process_cannot_ask_the_session() -> None:
+    """The answer would come to the process that was forked, and answer its question."""
+    ours, theirs = map(Channel, socket.socketpair())
+    link = SessionLink(ours, 0)
+    link._owner = -1
+    with pytest.raises(RuntimeError, match="only the process that the session has started"):
+        link.ask("first")
+    ours.close()
+    theirs.close()
+
+
+def test_a_third_ctrl_c_ends_the_wait_for_a_process_that_is_stuck(process) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def says():
+        yield Told("started", ())
+        yield Told("begun", ())
+        assert begun.wait(20)
+        for _ in range(2):
+            _interrupt()
+            process.signals.get(timeout=20)
+        time.sleep(0.2)
+        _interrupt()
+        assert over.wait(20)
+
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        _ctrl_c(process, says(), {"begun": begun.set})
+    over.set()
+    assert process.signals.empty()
+    assert process.busy  # so that it is closed
+
+
+class _SlowToRead:
+    def __reduce__(self) -> Any:
+        return time.sleep, (60,)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("imports", [True, False])
+def test_ctrl_c_twice_ends_a_process_that_imports_keras_or_the_users_modules(imports: bool) -> None:
+    process = JaxProcess()
+
+    def press() -> None:
+        while not process.busy:
+            time.sleep(0.01)
+        for _ in range(2):
+            time.sleep(0.3)
+            _interrupt()
+
+    def nothing(*_: Any) -> None:
+        """What it says is not shown."""
+
+    with StopSignal() as stop:
+        if not imports:
+            process.call(ProcessCall(str, {}, OutsideState()), {}, nothing, stop)
+        threading.Thread(target=press, daemon=True).start()
+        call = ProcessCall(dict, {"slow": _SlowToRead()}, OutsideState())
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            process.call(call, {}, nothing, stop)
+    process.close()

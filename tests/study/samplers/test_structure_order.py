@@ -545,3 +545,33 @@ def test_what_may_decide_a_program() -> None:
     assert found.suspects(first, "p") == {"kind": "a"}
     assert found.suspects(first, "q") == {"units": 16, "kind": "a"}  # of another band, perhaps
     assert found.suspects(first, None) == {"units": 16, "kind": "a"}
+
+
+def test_a_timed_search_that_resumes_knows_of_its_wave_before_it_proposes() -> None:
+    """The launcher asks first whether the wave goes on: else trials end before it asks for more."""
+    study = timed()
+    go_on(study, 2)
+    facts = study.state()
+    study.close()
+    again = Study("s", direction="maximize", sampler="tpe", n_trials=1000, resumed=facts)
+    again.asker.limit_trials(1000, by_time=True)
+    again.proposer.structure_order.fill(study.proposer.structure_order.slots)
+    assert again.resumed
+    assert study.proposer.keeps_structure
+    assert again.proposer.keeps_structure
+    assert again.proposer.structure_order.wave == study.proposer.structure_order.wave
+
+
+def test_a_timed_wave_ends_where_its_free_values_are_used_up() -> None:
+    def build(hp: Any, proposal: Any = None) -> dict[str, Any]:
+        hp.Choice("rate", [0.1, 0.01])
+        hp.Int("units", 1, 100)
+        return dict(hp.hparams)
+
+    study, found = timed(), list[dict[str, Any]]()
+    for _ in range(8):
+        promised = study.proposer.keeps_structure
+        found += go_on(study, 1, build)
+        assert promised == (len(found) % 2 == 0)
+    kept = [found[at]["units"] == found[at + 1]["units"] for at in range(0, 8, 2)]
+    assert sum(kept) >= 3  # TPE may propose a rate three times that was tried

@@ -3,8 +3,8 @@
 Both ends are processes of one user, and the connection has no name: nobody else can write to it. So
 messages are pickles, of the user's own code among others. Nothing of this is ever in a file.
 
-Arrays of a message travel in memory that both processes see. They are copied once. What the
-receiver writes to them stays with the receiver.
+Arrays of a message, and a long message, travel in memory that both processes see. Arrays are copied
+once. What the receiver writes to them stays with the receiver.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ CALL, SETTINGS, ANSWER, SENT = range(4)
 _LARGE = 1 << 16
 #: Where arrays begin in shared memory: at a multiple of this, as the compiler likes them.
 _ALIGNED = 64
+#: Bytes of a message that a socket takes as a whole: no other process writes in its middle.
+_AT_ONCE = 1 << 12
 
 
 def _aligned(size: int) -> int:
@@ -51,6 +53,8 @@ class Frame:
 
     def message(self) -> Any:
         """The message; raises whatever unpickling raises."""
+        if not self.body:
+            raise OSError("a message has come without its memory: too many files are open")
         sizes, pickled = pickle.loads(self.body)
         if self.memory is None:
             return pickle.loads(pickled)
@@ -70,17 +74,16 @@ class Frame:
 class _Parcel:
     """A message as it is written, and once it is, None or the error."""
 
-    header: bytes
-    body: bytes
+    words: bytes  # the header, and a body that is short
     memory: int | None
     written: queue.SimpleQueue[OSError | None] = field(default_factory=queue.SimpleQueue)
 
     def write_to(self, end: socket.socket) -> OSError | None:
         """Writes it to a socket; returns the error of that."""
         try:
-            # Seventeen bytes: a socket takes them as a whole.
-            socket.send_fds(end, [self.header], [] if self.memory is None else [self.memory])
-            end.sendall(self.body)
+            # At once: processes that the user's code forks write to the same socket.
+            n = socket.send_fds(end, [self.words], [] if self.memory is None else [self.memory])
+            end.sendall(self.words[n:])  # of systems that take less than that
         except OSError as error:
             return error
         finally:
@@ -111,7 +114,10 @@ class Channel:
         weakref.finalize(self, self._parcels.put, None).atexit = False
 
     def send(self, message: Any, kind: int = CALL) -> None:
-        """Sends a message; raises OSError if the other end is closed, else what pickling raises."""
+        """Sends a message; raises OSError if the other end is closed.
+
+        Raises MemoryError if there is no memory for its arrays, and what pickling raises.
+        """
         large: list[pickle.PickleBuffer] = []
 
         def within(buffer: pickle.PickleBuffer) -> bool:
@@ -128,10 +134,16 @@ class Channel:
         pickled = written.getvalue()
         views = [buffer.raw() for buffer in large]
         body = pickle.dumps(([view.nbytes for view in views], pickled))
-        memory, total = None, sum(_aligned(view.nbytes) for view in views)
-        if views:
-            memory = _shared_memory(views)
-        parcel = _Parcel(_HEADER.pack(kind, len(body), total), body, memory)
+        words = _HEADER.pack(kind, len(body), sum(_aligned(view.nbytes) for view in views))
+        if len(body) > _AT_ONCE:
+            views.append(memoryview(body))
+        else:
+            words += body
+        try:
+            memory = _shared_memory(views) if views else None
+        except OSError as error:
+            raise MemoryError(f"there is no shared memory for a message: {error}") from error
+        parcel = _Parcel(words, memory)
         if self._owner == os.getpid():
             self._parcels.put(parcel)
             error = parcel.written.get()
@@ -146,10 +158,17 @@ class Channel:
             header, descriptors, _, _ = socket.recv_fds(self._socket, _HEADER.size, 1)
             header += self._exactly(_HEADER.size - len(header))
             kind, length, n_bytes = _HEADER.unpack(header)
-            body = self._exactly(length)
+            memory, body = descriptors[0] if descriptors else None, b""
+            if length <= _AT_ONCE:
+                body = self._exactly(length)
+            elif memory is not None:
+                body = _read(memory, n_bytes, length)
         except OSError as error:
             raise EOFError(str(error)) from error
-        return Frame(body, descriptors[0] if descriptors else None, n_bytes, kind)
+        if memory is not None and not n_bytes:  # it has no arrays
+            os.close(memory)
+            memory = None
+        return Frame(body, memory, n_bytes, kind)
 
     def _exactly(self, n_bytes: int) -> bytes:
         parts = bytearray()
@@ -160,10 +179,17 @@ class Channel:
             parts += part
         return bytes(parts)
 
-    def close(self) -> None:
-        """Ends the connection: the other end, and whoever receives here, see the end."""
+    def shut_down(self) -> None:
+        """Ends the connection: the other end, and whoever sends or receives here, see the end.
+
+        What has arrived is still received.
+        """
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Ends the connection for good."""
+        self.shut_down()
         self._socket.close()
 
 
@@ -180,3 +206,11 @@ def _shared_memory(views: list[memoryview]) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _read(descriptor: int, at: int, n_bytes: int) -> bytes:
+    """Some bytes of a file; as many as are asked for."""
+    parts = bytearray()
+    while len(parts) < n_bytes:
+        parts += os.pread(descriptor, min(n_bytes - len(parts), 1 << 30), at + len(parts))
+    return bytes(parts)

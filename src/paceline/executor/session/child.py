@@ -41,7 +41,7 @@ class SessionLink:
         self.answers: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self.sent: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self._asking = threading.Lock()  # one question at a time
-        self._n_asked = 0
+        self._n_asked, self._owner = 0, os.getpid()
         self.watch: OutsideWatch | None = None  # of the call that runs
 
     def tell(self, name: str, *arguments: Any) -> None:
@@ -54,9 +54,12 @@ class SessionLink:
         """Calls a function of the session by its name, and returns what it returns.
 
         Raises SessionError if the function raises. The session itself raises that error in the end.
+        Raises RuntimeError in a process that the user's code has forked.
         """
         from paceline.executor.session.messages import Told
 
+        if self._owner != os.getpid():  # the answer would come to the other process
+            raise RuntimeError("only the process that the session has started can ask it")
         with self._asking:
             self._n_asked += 1
             self._channel.send(Told(name, arguments, asked=self._n_asked))

@@ -76,7 +76,7 @@ class _RunningCall:
     functions: Mapping[str, Callable[..., Any]]
     stop: StopSignal
     watch: OutsideWatch
-    started: bool = False  # whether the process can be interrupted
+    hears: bool = False  # whether a signal interrupts the process, as far as is known
     heard: bool = False  # whether the process knows of the signal
     in_function: bool = False  # whether a function of the session runs
     asked: int | None = None  # the question that waits for an answer
@@ -123,7 +123,8 @@ class JaxProcess:
         self.busy = False  # whether a call has begun whose end nobody has seen
         self._channel = Channel(ours)
         self._inbox: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()  # None: the end
-        threading.Thread(target=self._receive, daemon=True).start()
+        for target in (self._receive, self._look):
+            threading.Thread(target=target, daemon=True).start()
         atexit.register(self.close)
 
     @property
@@ -182,23 +183,34 @@ class JaxProcess:
 
         Raises:
             CannotSendError: The call cannot be sent, or not be read there; it has not begun.
-            ProcessDiedError: The process has ended.
+            ProcessDiedError: The process has ended, and nothing has asked it to stop.
+            KeyboardInterrupt: Also if a signal comes twice before the function has begun, or three
+                times. Then the process takes no other call.
         """
-        self.begin(call)
-        watch = OutsideWatch(call.outside)
+        running: _RunningCall | None = None
 
         def outside(changes: Any) -> None:
             with suppress(Exception):  # of an object's; the end of the call reports it once more
                 watch.bring_back(changes)
 
         def started() -> None:
-            running.started = True
+            assert running is not None
+            running.hears = True
 
         functions = {**functions, "say": say, "outside": outside, "started": started}
-        self._running = running = _RunningCall(functions, stop, watch, heard=stop.asked)
-        ended = self._serve(running)
-        if ended.unread is not None:
-            raise CannotSendError(ended.unread)
+        try:
+            self.begin(call)
+            watch = OutsideWatch(call.outside)
+            self._running = running = _RunningCall(functions, stop, watch)
+            ended = self._serve(running)
+            if ended.unread is not None:
+                raise CannotSendError(ended.unread)
+        except (CannotSendError, ProcessDiedError):
+            # Whoever calls would do the same in another process, or here.
+            if running is not None and running.raised:
+                raise running.raised[0] from None
+            stop.check()
+            raise
         watch.bring_back(ended.outside)
         if watch.both:
             say(
@@ -247,7 +259,8 @@ class JaxProcess:
         def again() -> None:
             if running.in_function:
                 raise KeyboardInterrupt
-            self._interrupt()
+            self._interrupt(running)
+            running.hears = False  # if it is stuck, a third signal ends it
 
         # The process tells what happens next.
         with running.stop.deferred(lambda text: None, again):
@@ -268,7 +281,7 @@ class JaxProcess:
                     running.in_function = False
                     running.raised.append(error)
                     self._answer(running, failed=True)
-                    self._interrupt()
+                    self._interrupt(running)
         return running.ended
 
     def _called(self, message: Any, running: _RunningCall) -> None:
@@ -287,7 +300,7 @@ class JaxProcess:
         if message.asked is not None:
             self._answer(running, value, failed=failed)
         elif failed and function is not None:
-            self._interrupt()
+            self._interrupt(running)
 
     def _answer(self, running: _RunningCall, value: Any = None, *, failed: bool = False) -> None:
         """Answers the last question, if it has no answer yet."""
@@ -297,11 +310,14 @@ class JaxProcess:
             self._send(Answered(asked, value, failed), ANSWER)
 
     def _pass_on(self, running: _RunningCall) -> None:
-        if running.stop.asked and running.started and not running.heard:
+        if running.stop.asked and running.hears and not running.heard:
             running.heard = True
-            self._interrupt()
+            self._interrupt(running)
 
-    def _interrupt(self) -> None:
+    def _interrupt(self, running: _RunningCall) -> None:
+        if not running.hears:
+            # At first it loads modules, Keras too: a signal would end it, or not be heard.
+            raise running.raised[0] if running.raised else KeyboardInterrupt
         with suppress(ProcessLookupError):
             self._child.send_signal(signal.SIGINT)
 
@@ -310,6 +326,11 @@ class JaxProcess:
             while True:
                 self._inbox.put(self._channel.receive())
         self._inbox.put(None)
+
+    def _look(self) -> None:
+        # A process that the user's code has forked there may hold the socket open.
+        self._child.wait()
+        self._channel.shut_down()
 
     def close(self) -> None:
         """Ends the process, whatever it does."""

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -98,6 +99,7 @@ class StructureOrder:
             self._under_way = set(resumed["under_way"])
             self._rejected = resumed.get("rejected", False)
             self._trains_long = resumed.get("trains_long", False)
+            self.open = resumed.get("open", 1)  # ``goes_on`` is read before ``expect``
         used += (resumed or {}).get("draws", ())
         self.draws = RandomDraws(seed, used) if sampler.name == "random" else None
 
@@ -168,7 +170,7 @@ class StructureOrder:
             return {}
         values = self._values[number]
         if self.by_time:
-            found = self._structure.suspects(values, self._programs.get(number))
+            found = self._suspects(number)
             # With all values fixed, the next trial would repeat the leader.
             return found if len(found) < len(values) else {}
         return self._structure.of(values)
@@ -196,6 +198,7 @@ class StructureOrder:
             "draws": [] if self.draws is None else sorted(self.draws.used),
             "rejected": self._rejected,
             "trains_long": self._trains_long,
+            "open": self.open,
             "programs": programs,
         }
 
@@ -264,8 +267,19 @@ class StructureOrder:
     def _in_wave(self) -> bool:
         if self._leader is None or self._n_asked >= self.wave:
             return False
+        if self.by_time and self._n_asked >= self._n_like(self._leader):
+            return False  # the next trial would repeat one of the wave
         # A leader whose build or trace failed, or that trains in fit, has no program to share.
         return self._leader in self._programs if self._is_early else bool(self._under_way)
+
+    def _suspects(self, leader: int) -> dict[str, Any]:
+        return self._structure.suspects(self._values[leader], self._programs.get(leader))
+
+    def _n_like(self, leader: int) -> float:
+        """How many trials can have the values that a timed wave takes from its first."""
+        known, free = self._space.parameters, self._values[leader].keys() - self._suspects(leader)
+        counts = [known[name].cardinality if name in known else None for name in free]
+        return math.prod(math.inf if n is None else n for n in counts)
 
     def _rest_of_family(self) -> list[int]:
         """Return the draws like the last trial, as long as they fill the slots."""

@@ -248,6 +248,7 @@ class StructureOrderFacts(Struct):
     rejected: bool = False
     trains_long: bool = False
     programs: dict[str, Numbers] = {}
+    open: Count = 1
 
 
 class StudyCheckpoint(Struct):

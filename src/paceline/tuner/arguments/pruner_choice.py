@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ LEAST_EPOCHS = 4
 _EARLY = ("median", "percentile", "hyperband")
 #: Share of the initial values in moving averages from which validation says little of a trial.
 _FAR_OFF = 0.1
+#: A momentum that is often set in the place of Keras' own, 0.99.
+_USUAL = 0.9
 
 
 def rule_of(given: Any) -> str:
@@ -82,21 +85,40 @@ def note_on_averages(
 
     ``found`` is the first model. Validation uses these averages, so it ranks trials by noise.
     """
-    pruner, rung = config.pruner, 1
+    pruner, freq = config.pruner, arguments.validation_freq
+    first = 0 if callable(arguments.initial_epoch) else int(arguments.initial_epoch)
+    epochs = None if callable(arguments.epochs) else int(arguments.epochs) - first
     if isinstance(pruner, ASHA):
         rung = pruner.min_epochs
-    elif not isinstance(pruner, str) or not pruner.startswith(_EARLY):
+    elif isinstance(pruner, str) and pruner.startswith(_EARLY):
+        # They compare at the first value.
+        validated = [first + freq - first % freq] if isinstance(freq, int) else freq
+        rung = min((epoch - first for epoch in validated if epoch > first), default=0)
+    else:
         return None  # others compare later, or nobody can tell when
-    validated = isinstance(objective, Objective) and objective.name.startswith("val_")
+    of_validation = isinstance(objective, Objective) and objective.name.startswith("val_")
     steps, momentum = rung * found.steps, found.momentum
-    if not validated or not steps or not 0 < momentum < 1 or momentum**steps < _FAR_OFF:
+    if not of_validation or not steps or not 0 < momentum < 1 or momentum**steps < _FAR_OFF:
         return None
+    hints = []
+    if _USUAL**steps < _FAR_OFF:
+        hints.append(f"set momentum={_USUAL} in build")
     enough = math.ceil(math.log(_FAR_OFF) / math.log(momentum) / found.steps)
-    fits = callable(arguments.epochs) or enough < int(arguments.epochs)
+    if isinstance(freq, int):
+        enough = -(-enough // freq) * freq
+    else:
+        enough = next((epoch for epoch in freq if epoch >= enough), enough)
+    with suppress(UsageError):  # trials have no such rung
+        later = ASHA(enough)
+        if epochs is not None:
+            later.check(epochs)
+        later.check_validated(epochs, freq)
+        hints.append(f'pass pruner="asha:{enough}"')
+    hint = ", or ".join(hints or ['pass pruner="none"'])
     return (
         f"pruner: it compares trials after {steps} steps, when BatchNormalization (momentum "
-        f"{momentum:g}) still has {momentum**steps:.0%} of its initial averages. Set "
-        "momentum=0.9 in build" + (f', or pass pruner="asha:{enough}"' if fits else "")
+        f"{momentum:g}) still has {momentum**steps:.0%} of its initial averages. "
+        f"{hint[0].upper()}{hint[1:]}"
     )
 
 

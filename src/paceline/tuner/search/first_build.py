@@ -214,7 +214,8 @@ def probe(
     arrays = {name: size for name, size in sizes.items() if size > 1}
     steps = inputs.steps_per_epoch or 0
     if not steps and isinstance(inputs.data, ArrayData):
-        steps = -(-inputs.data.n // inputs.batch_size)
+        n_trained = arguments.fold[0] if arguments.fold else inputs.data.n
+        steps = -(-n_trained // inputs.batch_size)
     momentum = keras_private.slowest_average(model)
     return FirstBuild(hp, names, batch, arrays, untraced, _compiled(model), steps, momentum)
 

@@ -42,10 +42,10 @@ from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.arguments.config import Listeners
 from paceline.tuner.search.session import reproduce_in_process, search_in_process
 from paceline.tuner.search.session_data import DataOfSession
-from paceline.tuner.session import trackers as session_trackers
 from paceline.tuner.session.fits import SessionFits
 from paceline.tuner.session.text_ahead import TextAhead
 from paceline.tuner.trackers.base import Tracker
+from paceline.tuner.trackers.threads import TrackersOfSession
 
 #: How often a process that does not come back is replaced in one search, at most.
 _HANGS = 3
@@ -139,10 +139,6 @@ class SearchInProcess:
     _deaths: DeathRecord = field(default_factory=DeathRecord)
     _kills: OutOfMemoryKills = field(default_factory=OutOfMemoryKills)
     _ahead: TextAhead | None = None  # layers for text that have run over the data
-    _registered: list[tuple[str, int]] = field(init=False)  # the trackers
-
-    def __post_init__(self) -> None:
-        self._registered = session_trackers.register(self.trackers)
 
     def run(self) -> str | None:
         """Searches; returns why the session must continue the search, or None: it has ended.
@@ -179,6 +175,7 @@ class SearchInProcess:
         if self.search.get("timeout") is not None:
             ends_at = time.monotonic() + self.search["timeout"]
         while True:
+            self.listeners.stop.check()
             with process_of_session() as process:
                 try:
                     return self._once(process)
@@ -203,7 +200,7 @@ class SearchInProcess:
             return str(error)
         arguments = {
             "kind": self.kind,
-            "tuner": {**sent_tuner(self.tuner, self._ahead), "trackers": self._registered},
+            "tuner": {**sent_tuner(self.tuner, self._ahead), "trackers": list(self.trackers)},
             "search": search,
             "enqueued": self.enqueued,
             "watched": self.listeners.progress is not None,
@@ -217,12 +214,13 @@ class SearchInProcess:
         listeners, precision = self.listeners, self.tuner["precision"]
         read = partial(self.read, dict(self.search))
         fits = SessionFits(process, self.builder, read, precision, listeners.notes, listeners.stuck)
+        trackers = TrackersOfSession(self.trackers)
         functions = {
             "begin": self._begin,
             "hang": partial(self._hang, process),
             **data,
             **fits.functions,
-            **session_trackers.FUNCTIONS,
+            **trackers.functions,
             "note": lambda text: self._output.later(lambda: listeners.notes(text)),
             "display": publish,
             "progress": listeners.progress or (lambda progress: None),
@@ -240,6 +238,7 @@ class SearchInProcess:
             self._output.release()
             raise
         finally:
+            trackers.end_call()
             self._note_begun(process)
 
     def _text_ahead(self) -> TextAhead | None:

@@ -32,7 +32,7 @@ from paceline.tuner.arguments.arguments import SearchArguments
 from paceline.tuner.search.session_data import SessionDataset
 from paceline.tuner.search.timeouts import shielded
 from paceline.tuner.session.fits import ModelOfSession
-from paceline.tuner.session.trackers import SessionTracker
+from paceline.tuner.trackers.threads import SessionTracker
 
 if TYPE_CHECKING:
     from paceline.executor.session.child import SessionLink
@@ -219,12 +219,12 @@ def search_in_process(
 ) -> str | None:
     """Searches in this process; returns why the session must continue the search, or None.
 
-    ``tuner`` are the arguments of ``kind``, which is ``Tuner``, with names and numbers of trackers
-    in their place, and ``search`` those of its method.
+    ``tuner`` are the arguments of ``kind``, which is ``Tuner``, with the names of trackers in their
+    place, and ``search`` those of its method.
     ``watched``: the session wants to see how the search goes. ``isolated``: it is on JAX as well,
     so that nothing is left to it. ``displays`` is as of ``why_returned``.
     """
-    trackers = [SessionTracker(name, number, link.ask) for name, number in tuner["trackers"]]
+    trackers = [SessionTracker(name, link.ask) for name in tuner["trackers"]]
     ours: Any = kind(
         **{**tuner, "trackers": trackers},
         on_note=partial(link.tell, "note"),

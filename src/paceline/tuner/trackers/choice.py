@@ -22,8 +22,10 @@ def make_trackers(trackers: Any) -> dict[str, Tracker]:
     for each in given:
         if isinstance(each, str):
             name, tracker = each.removesuffix(_MODEL), _by_name(each)
+        elif hasattr(each, "name_of_session"):
+            name, tracker = each.name_of_session, each
         elif isinstance(each, Tracker) and not isinstance(each, type):
-            name, tracker = getattr(each, "name_of_session", type(each).__name__), each
+            name, tracker = type(each).__name__, each
         else:
             raise UsageError(
                 f"trackers must be {', '.join(KNOWN)} or objects with the methods begin, "
