@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import jax
+import keras
 import optuna
 import pytest
 from optuna.samplers import GridSampler, NSGAIISampler, QMCSampler, RandomSampler, TPESampler
@@ -14,6 +16,16 @@ from paceline.compat.functions.in_flight import TrialsInFlight, allowed
 )
 def test_a_sampler_that_learns_has_few(n_ended, on_cpu, most):
     assert allowed(n_ended, on_cpu=on_cpu) == most
+
+
+@pytest.mark.parametrize(("backend", "most"), [("jax", 28), ("tensorflow", 8)])
+def test_only_a_session_on_jax_asks_for_the_device(backend, most, monkeypatch):
+    asked = []
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    monkeypatch.setattr(jax, "default_backend", lambda: asked.append(1) or "gpu")
+    study = optuna.create_study(sampler=TPESampler())
+    assert TrialsInFlight(study, 200, None).most(160) == most
+    assert bool(asked) == (backend == "jax")
 
 
 class OwnSampler(RandomSampler):

@@ -44,12 +44,12 @@ def takes_its_data(trial, x, y):
     return model.fit(x, y, epochs=2, verbose=0).history["loss"][-1]
 
 
-def stops_early(trial):
+def stops_early(trial, pruning=Prunes):
     model = network(0, optimizer=adam(trial))
     callbacks = [
         keras.callbacks.EarlyStopping(patience=1, restore_best_weights=True),
         keras.callbacks.ReduceLROnPlateau(factor=0.5, patience=1, min_delta=10.0),
-        Prunes(trial),
+        pruning(trial),
     ]
     history = model.fit(
         X, Y, validation_data=(X_VAL, Y_VAL), epochs=5, callbacks=callbacks, verbose=0
@@ -262,6 +262,10 @@ def test_the_pruning_callbacks_of_optuna_integration(name, capsys):
     from paceline.compat.optuna import integration
 
     callback = getattr(integration, name)
+    objective = partial(stops_early, pruning=lambda trial: callback(trial, "val_loss"))
+    study, notes = optimized(objective, capsys)
+    assert "2 fits in packs" in notes
+    assert_as_one_after_the_other(study, objective)
 
     def objective(trial):
         model = network(0, optimizer=adam(trial))
