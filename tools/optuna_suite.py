@@ -9,7 +9,8 @@ The tests are not ours and not in this repository. The source archive of a relea
 The release has to be the installed one. Only tests that pass on the installed Optuna count. The
 files are copied to a temporary folder and run twice, each time in a process of its own: as they
 are, and with imports of ``optuna`` changed to ``paceline.compat.optuna``, apart from those of the
-private modules below ``optuna.study``. Printed is a count per file. docs/reference/optuna.md names the tests that do not pass, and says why.
+private modules below ``optuna.study``. Printed is a count per file. docs/reference/optuna.md names
+the tests that do not pass, and says why.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def main(checkout: str, *wanted: str) -> int:
 def changed(text: str) -> str:
     """Returns a test file whose imports of Optuna lead to Paceline."""
     text = re.sub(r"^( *)import optuna$", r"\1from paceline.compat import optuna", text, flags=re.M)
-    return re.sub(r"^( *)from optuna\b(?!\.study\.)", r"\1from paceline.compat.optuna", text, flags=re.M)
+    theirs = r"^( *)from optuna\b(?!\.study\.)"
+    return re.sub(theirs, r"\1from paceline.compat.optuna", text, flags=re.M)
 
 
 def results(texts: dict[str, str]) -> dict[tuple[str, str], str]:

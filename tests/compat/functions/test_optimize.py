@@ -429,7 +429,8 @@ def test_optunas_progress_bar_is_the_only_one(capsys):
     paceline.optimize(study, loss, n_trials=3, show_progress_bar=True)
     printed = capsys.readouterr()
     assert "3/3" in printed.err
-    assert f"Best trial: {study.best_trial.number}. Best value: {study.best_value:.6g}" in printed.err
+    best = study.best_trial
+    assert f"Best trial: {best.number}. Best value: {best.value:.6g}" in printed.err
     assert "paceline:" not in printed.out + printed.err
 
 
