@@ -15,7 +15,7 @@ that of its whole process: imports, data, compiling, training, scores. A script 
 that backend and the dependencies of Paceline and of the scripts.
 
 ``--folder`` runs scripts of others as they are: all in that folder, or ``--works``. A script has to
-have a global ``study``. ``keras.datasets.mnist`` reads the file in the folder PACELINE_DATA: nothing
+have a global ``study``. ``keras.datasets.mnist`` reads the file in PACELINE_DATA, because nothing
 is downloaded. ``--trials`` replaces the numbers of their ``n_trials=`` on both sides, and takes out
 ``timeout=``, so that both sides do the same work.
 """
