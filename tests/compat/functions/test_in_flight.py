@@ -6,7 +6,14 @@ import jax
 import keras
 import optuna
 import pytest
-from optuna.samplers import GridSampler, NSGAIISampler, QMCSampler, RandomSampler, TPESampler
+from optuna.samplers import (
+    GPSampler,
+    GridSampler,
+    NSGAIISampler,
+    QMCSampler,
+    RandomSampler,
+    TPESampler,
+)
 
 from paceline.compat.functions.in_flight import TrialsInFlight, allowed
 
@@ -41,6 +48,7 @@ class OwnSampler(RandomSampler):
         (GridSampler({"x": [1, 2]}), 40, None, 40),
         (TPESampler(), 40, None, 8),
         (NSGAIISampler(), 40, None, 8),
+        (GPSampler.__new__(GPSampler), 40, None, 8),  # its constructor needs PyTorch
         (OwnSampler(), 40, None, 8),  # what a class of the user's does is unknown
         (TPESampler(), 40, 3, 3),
         (RandomSampler(), 40, 3, 3),
