@@ -77,7 +77,7 @@ test-wheel: build ## install the wheel in a fresh environment for each Python, a
 test-compat: $(VENV_COMPAT)/.installed ## run the same user code on Paceline and on the installed Talos, with TensorFlow; SciKeras; Optuna's own callbacks; and Parquet
 	$(VENV_COMPAT)/bin/python -m pytest tests/installed $(ARGS)
 	$(VENV_COMPAT)/bin/python -m pytest tests/compat/joblib/test_scikeras.py $(ARGS)
-	$(VENV_COMPAT)/bin/python -m pytest tests/compat/functions/test_objectives.py -k optuna_integration $(ARGS)
+	$(VENV_COMPAT)/bin/python -m pytest tests/compat/functions/test_objectives.py -m "slow or not slow" -k "optuna_integration or tensorflow" $(ARGS)
 	$(VENV_COMPAT)/bin/python -m pytest tests/cli/test_datasets.py -k parquet $(ARGS)
 
 test-strangers: $(VENV_COMPAT)/.installed ## scripts after those of public users, with their libraries and with Paceline, in five kinds of session (ARGS)

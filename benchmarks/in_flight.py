@@ -1,6 +1,7 @@
 """What many trials in flight cost a sampler: the best value after equal numbers of trials.
 
     python benchmarks/in_flight.py --trials 64 --seeds 20
+    python benchmarks/in_flight.py --samplers gp --policies 1 8 --seeds 5  # needs PyTorch; slow
 
 Nothing is trained: formulas stand for networks, trials take about equal times, and a new one is
 asked for whenever one has ended. ``waves`` is the time, in trials, if all that are in flight train
@@ -19,7 +20,7 @@ from collections.abc import Callable
 import asking
 import numpy as np
 import optuna
-from optuna.samplers import BaseSampler, CmaEsSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, RandomSampler, TPESampler
 from sides import Suggest
 
 Policy = Callable[[int], int]  # trials that have ended -> trials that may be in flight
@@ -59,6 +60,7 @@ SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
     "tpe": lambda seed: TPESampler(seed=seed, constant_liar=False),
     "cmaes": lambda seed: CmaEsSampler(seed=seed),
     "random": lambda seed: RandomSampler(seed=seed),
+    "gp": lambda seed: GPSampler(seed=seed),
 }
 
 
@@ -98,13 +100,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--samplers", nargs="+", choices=list(SAMPLERS), default=list(SAMPLERS))
+    most = [name for name in SAMPLERS if name != "gp"]
+    parser.add_argument("--samplers", nargs="+", choices=list(SAMPLERS), default=most)
+    parser.add_argument("--policies", nargs="+", help="by name; without this option: all")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
     for sampler in options.samplers:
         for work in WORKS:
             for name, policy in policies(options.trials).items():
+                if name not in (options.policies or [name]):
+                    continue
                 found = [
                     searched(work, sampler, policy, options.trials, seed)
                     for seed in range(options.seeds)

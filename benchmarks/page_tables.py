@@ -70,6 +70,7 @@ ROWS = (
     Row(README, "Fashion-MNIST, 2,048", "search_speed", "fashion", _ONE, ratio=True),
     Row(README, "Optuna on JAX", "any_fits", "optuna", _SCRIPT, ratio=True),
     Row(README, "scikit-learn's `GridSearchCV`", "any_fits_sklearn", "grid", _SCRIPT, ratio=True),
+    Row(README, "a loop on JAX", "any_fits", "loop", _SCRIPT, ratio=True),
     Row(README, "KerasTuner on TensorFlow", "sessions", "digits64", _SCRIPT, ratio=True),
     Row(SPEED, "digits, dense 64-64-10", "search_speed", "digits16", _TWO),
     Row(SPEED, "the same, 64 trials", "search_speed", "digits64", _TWO),

@@ -45,6 +45,11 @@ def test_all_results_are_of_scripts_that_are_there_and_none_is_slower(objectives
         assert row["ratio"] > 1 / 1.05, name
 
 
+def test_scripts_of_others_get_a_number_of_trials_and_no_limit_of_time(objectives: Any) -> None:
+    text = "study.optimize(objective, n_trials=100, timeout=600)"
+    assert objectives.with_trials(text, 8) == "study.optimize(objective, n_trials=8)"
+
+
 @pytest.mark.slow
 def test_a_script_trains_in_packs(objectives: Any) -> None:
     found = objectives.run("wine", "paceline", 3)

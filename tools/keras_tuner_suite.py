@@ -57,15 +57,25 @@ def main(wanted: list[str]) -> int:
     files = {f"{file.parent.name}_{file.name}": file for file in found}
     files = {n: f for n, f in files.items() if not wanted or any(word in n for word in wanted)}
     theirs, ours = results(files, THEIRS), results(files, OURS)
+    print_table("KerasTuner", list(files), theirs, ours)
+    return 0
+
+
+def print_table(
+    library: str,
+    files: list[str],
+    theirs: dict[tuple[str, str], str],
+    ours: dict[tuple[str, str], str],
+) -> None:
+    """Prints how many tests pass on both sides, for each file; sides are (file, test) -> result."""
     counted = [test for test, result in theirs.items() if result == "PASSED"]
-    print("| file | pass on KerasTuner | of these on Paceline | not on Paceline |")
+    print(f"| file | pass on {library} | of these on Paceline | not on Paceline |")
     print("|---|---|---|---|")
     for file in [*files, "all"]:
         of_file = [test for test in counted if file in ("all", test[0])]
         left = [test[1] for test in of_file if ours.get(test) != "PASSED"]
         names = "" if file == "all" else ", ".join(left)
         print(f"| {file} | {len(of_file)} | {len(of_file) - len(left)} | {names} |")
-    return 0
 
 
 def results(files: dict[str, Path], leads_to: str) -> dict[tuple[str, str], str]:

@@ -503,7 +503,9 @@ def test_fits_of_every_door_pack(session: str, fresh_folder: Path) -> None:
     assert found["best"][0] == pytest.approx(found["best"][1], abs=1e-5)
     assert found["pids"] == 1  # run_trial runs in the session
     assert found["joblib"] == [{"model_kwargs": {"lr": 0.1}}, True]
+    assert "6 jobs, 6 fits in packs (1 program)" in found["stderr"]
     assert found["pool"] == [1, 1]
+    assert "2 functions, 2 fits in packs (1 program)" in found["stderr"]
     assert "Keras' own fit" not in found["stderr"] and "one after another" not in found["stderr"]
 
 

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import jax
+import keras
 import optuna
 import pytest
-from optuna.samplers import GridSampler, NSGAIISampler, QMCSampler, RandomSampler, TPESampler
+from optuna.samplers import (
+    GPSampler,
+    GridSampler,
+    NSGAIISampler,
+    QMCSampler,
+    RandomSampler,
+    TPESampler,
+)
 
 from paceline.compat.functions.in_flight import TrialsInFlight, allowed
 
@@ -14,6 +23,16 @@ from paceline.compat.functions.in_flight import TrialsInFlight, allowed
 )
 def test_a_sampler_that_learns_has_few(n_ended, on_cpu, most):
     assert allowed(n_ended, on_cpu=on_cpu) == most
+
+
+@pytest.mark.parametrize(("backend", "most"), [("jax", 28), ("tensorflow", 8)])
+def test_only_a_session_on_jax_asks_for_the_device(backend, most, monkeypatch):
+    asked = []
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    monkeypatch.setattr(jax, "default_backend", lambda: asked.append(1) or "gpu")
+    study = optuna.create_study(sampler=TPESampler())
+    assert TrialsInFlight(study, 200, None).most(160) == most
+    assert bool(asked) == (backend == "jax")
 
 
 class OwnSampler(RandomSampler):
@@ -29,6 +48,7 @@ class OwnSampler(RandomSampler):
         (GridSampler({"x": [1, 2]}), 40, None, 40),
         (TPESampler(), 40, None, 8),
         (NSGAIISampler(), 40, None, 8),
+        (GPSampler.__new__(GPSampler), 40, None, 8),  # its constructor needs PyTorch
         (OwnSampler(), 40, None, 8),  # what a class of the user's does is unknown
         (TPESampler(), 40, 3, 3),
         (RandomSampler(), 40, 3, 3),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import collections
 import copy
 import functools
 import pickle  # noqa: TID251 - users pickle their studies
@@ -364,7 +365,7 @@ def test_sqlite_in_memory_is_optimized_by_optuna_with_a_note(capsys):
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # RetryFailedTrialCallback, since Optuna 4.9
 @pytest.mark.slow  # Optuna compares heartbeats with the clock of the database
-def test_heartbeats_are_recorded_and_stale_trials_are_tried_again(tmp_path):
+def test_heartbeats_are_recorded_and_stale_trials_are_tried_again(tmp_path, monkeypatch):
     from optuna.storages import RetryFailedTrialCallback
 
     name = "failed_trial_callback"
@@ -388,8 +389,19 @@ def test_heartbeats_are_recorded_and_stale_trials_are_tried_again(tmp_path):
         time.sleep(1.2)
         return value
 
+    record, beats = storage.record_heartbeat, collections.Counter()
+
+    def recorded(trial_id):
+        beats[trial_id] += 1
+        record(trial_id)
+
+    monkeypatch.setattr(storage, "record_heartbeat", recorded)
     paceline.optimize(study, objective, n_trials=2, in_flight=2)
     assert states(study)[0] == "FAIL"
+    # At its beginning, and while it runs.
+    assert {trial._trial_id: beats[trial._trial_id] > 1 for trial in study.trials} == {
+        trial._trial_id: trial.number > 0 for trial in study.trials
+    }
     retried = [trial for trial in study.trials if trial.system_attrs.get("failed_trial") == 0]
     assert [trial.state.name for trial in retried] == ["COMPLETE"]
     assert retried[0].params == study.trials[0].params
@@ -414,11 +426,12 @@ def test_a_line_for_each_trial_and_a_summary(capsys, caplog):
 def test_optunas_progress_bar_is_the_only_one(capsys):
     optuna.logging.set_verbosity(optuna.logging.INFO)
     study = optuna.create_study(sampler=RandomSampler(seed=0))
-    paceline.optimize(study, lambda trial: 1.0, n_trials=3, show_progress_bar=True)
-    told = capsys.readouterr().err
-    assert "3/3" in told
-    assert "Best trial: 0. Best value: 1" in told
-    assert "paceline:" not in told
+    paceline.optimize(study, loss, n_trials=3, show_progress_bar=True)
+    printed = capsys.readouterr()
+    assert "3/3" in printed.err
+    best = study.best_trial
+    assert f"Best trial: {best.number}. Best value: {best.value:.6g}" in printed.err
+    assert "paceline:" not in printed.out + printed.err
 
 
 def test_a_study_can_be_pickled_in_a_callback():

@@ -17,12 +17,15 @@ from compat.interception.functions import plain
 
 
 def test_futures_have_what_each_function_returns_alone():
-    with paceline.PackPoolExecutor(seed=3) as executor:
+    notes = []
+    with paceline.PackPoolExecutor(seed=3, notes=notes.append) as executor:
         futures = {executor.submit(plain, i): i for i in range(3)}
         for future in concurrent.futures.as_completed(futures, timeout=120):
             assert future.exception() is None
     for future, i in futures.items():
         assert_same(future.result(), alone(lambda i=i: plain(i), 3 + i))
+    (summary,) = notes
+    assert summary.startswith("3 functions, 3 fits in packs (1 program), ")
 
 
 def test_fits_that_are_submitted_together_train_together():

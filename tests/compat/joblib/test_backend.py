@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 import warnings
@@ -205,7 +206,7 @@ def test_an_estimator_that_jobs_share_is_found(capsys, one_by_one):
         estimator.fit(rate)
         return estimator.weights_, estimator.losses_, estimator.rate_
 
-    with joblib.parallel_config(backend="paceline"):
+    with joblib.parallel_config(backend="paceline", progress=False):
         one, calls = Estimator(), joblib.delayed(shared)
         found = joblib.Parallel()(calls(one, rate) for rate in RATES[:2])
         assert "jobs run one at a time" in capsys.readouterr().err
@@ -219,8 +220,8 @@ def test_an_estimator_that_jobs_share_is_found(capsys, one_by_one):
 
 def test_one_at_a_time_is_a_choice(capsys, outcomes):
     MADE.clear()
-    parallel(counting, RATES[:2], {"concurrent": True})
-    parallel(train, RATES[:2], {"concurrent": False})
+    parallel(counting, RATES[:2], {"concurrent": True, "progress": False})
+    parallel(train, RATES[:2], {"concurrent": False, "progress": False})
     assert capsys.readouterr().err == ""
     *together, one, other = outcomes
     assert together[1].began < together[0].ended
@@ -229,6 +230,15 @@ def test_one_at_a_time_is_a_choice(capsys, outcomes):
         parallel(train, RATES, {"concurrent": "no"})
     with pytest.raises(UsageError, match="jobs must be an option of the backend 'paceline', got 3"):
         parallel(train, RATES, {"jobs": 3})
+
+
+def test_a_summary_of_the_fits_of_each_call(capsys):
+    parallel(train, RATES[:3])
+    assert re.fullmatch(
+        r"paceline: 3 jobs, 3 fits in packs \(1 program\), \d+\.\d s\n", capsys.readouterr().err
+    )
+    parallel(abs, [-1, 2])
+    assert capsys.readouterr().err == ""
 
 
 def test_a_timeout_is_not_kept_and_joblib_says_so():

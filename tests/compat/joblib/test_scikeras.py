@@ -19,13 +19,17 @@ X, Y = data(48, seed=1)
 
 def make(meta, rate=0.01):
     layers = [keras.layers.Dense(4, "relu"), keras.layers.Dropout(0.2)]
-    output = keras.layers.Dense(meta["n_classes_"], "softmax")
+    regression = meta["target_type_"] == "continuous"
+    output = keras.layers.Dense(*(1,) if regression else (meta["n_classes_"], "softmax"))
     model = keras.Sequential([keras.Input((meta["n_features_in_"],)), *layers, output])
-    model.compile(keras.optimizers.SGD(rate), "sparse_categorical_crossentropy")
+    loss = "mse" if regression else "sparse_categorical_crossentropy"
+    model.compile(keras.optimizers.SGD(rate), loss)
     return model
 
 
-def test_random_state_gives_the_results_of_the_sequential_backend(monkeypatch):
+@pytest.mark.parametrize("kind", ["KerasClassifier", "KerasRegressor"])
+def test_random_state_gives_the_results_of_the_sequential_backend(kind, monkeypatch):
+    y, predict = (Y, "predict_proba") if kind == "KerasClassifier" else (X.sum(1), "predict")
     plans = []
     tell = backend._JobRun._tell
 
@@ -34,9 +38,10 @@ def test_random_state_gives_the_results_of_the_sequential_backend(monkeypatch):
         tell(run, job)
 
     def searched():
-        model = wrappers.KerasClassifier(make, random_state=3, epochs=2, batch_size=16, verbose=0)
-        search = GridSearchCV(model, {"model__rate": [0.01, 0.1]}, cv=2).fit(X, Y)
-        return search.cv_results_["mean_test_score"], search.predict_proba(X), search.best_params_
+        model = getattr(wrappers, kind)(make, random_state=3, epochs=2, batch_size=16, verbose=0)
+        search = GridSearchCV(model, {"model__rate": [0.01, 0.1]}, cv=2).fit(X, y)
+        scores = search.cv_results_["mean_test_score"]
+        return scores, getattr(search, predict)(X), search.best_params_
 
     monkeypatch.setattr(backend._JobRun, "_tell", told)
     with warnings.catch_warnings():

@@ -157,6 +157,7 @@ def test_a_long_message_without_arrays_keeps_no_descriptor(ends) -> None:
     assert frame.message() == "a" * 1_000_000
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # which JAX says wherever it was imported before
 def test_processes_of_one_fork_send_whole_messages(ends) -> None:
     """Header and body in two writes would mix with those of the other process."""
     ours, theirs = ends

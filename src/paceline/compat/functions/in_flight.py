@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import jax
+import keras
 import optuna
 from optuna.samplers import BruteForceSampler, GridSampler, QMCSampler, RandomSampler
 
@@ -34,7 +35,7 @@ class TrialsInFlight:
         if self._given is not None:
             return self._given
         if self._learns:
-            return allowed(n_ended, on_cpu=jax.default_backend() == "cpu")
+            return allowed(n_ended, on_cpu=_on_cpu())
         if self._waits_for_first and not n_ended:
             return 1
         return _UNKNOWN if self._n_trials is None else max(1, self._n_trials)
@@ -61,6 +62,13 @@ class TrialsInFlight:
             return False
         n_places, taken = list(places.values())[-1]
         return len(taken) >= n_places
+
+
+def _on_cpu() -> bool:
+    """Whether trials train on a CPU, as far as is known."""
+    # In a session on TensorFlow or PyTorch they train in another process. To ask JAX for its
+    # device here would take memory of that device in this process, too.
+    return keras.backend.backend() != "jax" or jax.default_backend() == "cpu"
 
 
 def allowed(n_ended: int, *, on_cpu: bool) -> int:

@@ -24,7 +24,6 @@ from paceline.compat.functions.summary import FitSummary
 from paceline.compat.interception import CallOutcome, Engine, FunctionCall, check_concurrent
 from paceline.compat.progress import say
 from paceline.errors import UsageError
-from paceline.report import formats
 
 Objective = Callable[[optuna.Trial], float | Sequence[float]]
 StudyCallback = Callable[[optuna.Study, FrozenTrial], None]
@@ -164,10 +163,8 @@ class StudyLoop:
             except BaseException as error:
                 self._fail_running(error)
                 raise
-        if summary.text() and not self.log.is_quiet:
-            seconds = time.monotonic() - self._began
-            trials = formats.count(summary.n_ended, "trial")
-            self.log.say(f"{trials}, {summary.text()}, {seconds:.1f} s")
+        if (line := summary.line("trial")) and not self.log.is_quiet:
+            self.log.say(line)
         if self._error is not None:
             raise self._error
 

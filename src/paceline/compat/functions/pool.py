@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
+from paceline.compat.functions.summary import FitSummary
 from paceline.compat.interception import Engine, FunctionCall, check_concurrent
 from paceline.compat.interception.function_thread import Cancelled
 from paceline.compat.progress import say
@@ -39,7 +40,8 @@ class PackPoolExecutor(Executor):
             None: drawn from Python's ``random`` now.
         concurrent: Whether functions begin while others train. False: never. True: always. None:
             unless they share something that would change their results.
-        notes: Called with each note for you; None: notes are printed on stderr.
+        notes: Called with each note for you, and with a summary at the end. None: notes and summary
+            are printed on stderr.
 
     Raises:
         UsageError: ``concurrent`` is not True, False or None.
@@ -59,7 +61,8 @@ class PackPoolExecutor(Executor):
         concurrent: bool | None = None,
         notes: Callable[[str], None] | None = None,
     ) -> None:
-        self._engine = Engine(notes=notes or say, concurrent=check_concurrent(concurrent))
+        self._say, self._summary = notes or say, FitSummary()
+        self._engine = Engine(notes=self._say, concurrent=check_concurrent(concurrent))
         self._seed = random.getrandbits(32) if seed is None else int(seed)
         # One thread, in which the engine runs. At the end of the process Python waits for it.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-pool")
@@ -109,12 +112,17 @@ class PackPoolExecutor(Executor):
                 self._queue.clear()
             self._lock.notify_all()
             if not begun:
-                self._thread.submit(self._engine.close)
+                self._thread.submit(self._close)
         for task in dropped:
             task.future.cancel()
         self._thread.shutdown(wait=wait)
 
     # -- in the thread of the engine ---------------------------------------------------------------
+
+    def _close(self) -> None:
+        self._engine.close()
+        if line := self._summary.line("function"):
+            self._say(line)
 
     def _run(self, settings: dict[str, Any]) -> None:
         """Runs functions until none is left; ``settings`` are Keras' in the user's thread."""
@@ -133,6 +141,7 @@ class PackPoolExecutor(Executor):
             try:
                 with closing(self._engine.run(calls, n_calls=n_calls, asks_again=True)) as outcomes:
                     for outcome in outcomes:
+                        self._summary.add(outcome)
                         running.pop(outcome.number).end(outcome.value, outcome.error)
             except BaseException as error:  # of Paceline itself, or of memory
                 for task in running.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 from paceline.compat.interception import CallOutcome
@@ -16,6 +17,7 @@ class FitSummary:
         self._ends: Counter[str] = Counter()  # how functions ended that did not return
         self._plans: Counter[str] = Counter()
         self._programs: set[str] = set()
+        self._began = time.monotonic()
 
     def add(self, outcome: CallOutcome, raised: str = "failed") -> None:
         """Counts a finished function; ``raised`` is the word for one that has raised an error."""
@@ -38,3 +40,10 @@ class FitSummary:
             parts.append(f"{formats.count(alone, 'fit')} alone")
         parts += [f"{n} {word}" for word, n in sorted(self._ends.items())]
         return ", ".join(parts)
+
+    def line(self, noun: str) -> str:
+        """Returns the summary of the whole run; "" without fits. ``noun`` names a function."""
+        if not self._plans:
+            return ""
+        seconds = time.monotonic() - self._began
+        return f"{formats.count(self.n_ended, noun)}, {self.text()}, {seconds:.1f} s"

@@ -14,6 +14,7 @@ import numpy as np
 # The public names for backends of others; nothing here reads or writes joblib's files.
 from joblib.parallel import ParallelBackendBase, SequentialBackend  # noqa: TID251
 
+from paceline.compat.functions.summary import FitSummary
 from paceline.compat.interception import CallOutcome, Engine, FunctionCall, check_concurrent
 from paceline.compat.interception.fit_patch import is_intercepted
 from paceline.compat.joblib.own_callbacks import give_own_callbacks
@@ -26,8 +27,9 @@ from paceline.tuner.search.progress import to_stderr
 _MOST = 512
 #: Share of the free memory that the arrays of running jobs may take.
 _SHARE = 0.25
-#: Options of ``parallel_config`` besides the backend: arguments of ``Engine``.
-_OPTIONS = ("concurrent", "slots", "plan")
+#: Options of ``parallel_config`` besides the backend: whether each call of ``Parallel`` prints a
+#: summary, and arguments of ``Engine``.
+_OPTIONS = ("progress", "concurrent", "slots", "plan")
 
 
 class PacelineBackend(ParallelBackendBase):
@@ -144,7 +146,9 @@ class _JobRun:
 
     def __init__(self, backend: PacelineBackend, n_jobs: int, options: dict[str, Any]) -> None:
         self._backend, self._n_jobs = backend, n_jobs
-        self._engine = Engine(notes=to_stderr, noun="job", **options)
+        own = {name: option for name, option in options.items() if name != "progress"}
+        self._engine = Engine(notes=to_stderr, noun="job", **own)
+        self._summary = FitSummary() if options.get("progress", True) else None
         self._outcomes: Generator[CallOutcome, None, None] | None = None
         self._numbers = itertools.count()
         self._waiting: deque[_Job] = deque()
@@ -184,6 +188,8 @@ class _JobRun:
                 continue
             ended = self._running.pop(outcome.number)
             ended.outcome = outcome
+            if self._summary is not None:
+                self._summary.add(outcome)
             if outcome.number > self._last:  # as if the jobs had run one after another
                 self._last = outcome.number
                 for given, own in ended.callbacks:
@@ -199,6 +205,8 @@ class _JobRun:
         if self._outcomes is not None:
             self._outcomes.close()
         self._engine.close()
+        if self._summary is not None and (line := self._summary.line("job")):
+            to_stderr(line)
 
     def _tell(self, job: _Job) -> None:
         """Reports a finished job to joblib, which submits the next one."""
