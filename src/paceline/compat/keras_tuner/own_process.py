@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paceline.compat.keras_tuner import oracle_search
+from paceline.compat.keras_tuner.engine.hypermodel import own_code
 from paceline.compat.keras_tuner.engine.model_tuner import ModelTuner
 from paceline.executor.leading_layers import LayersAhead
 from paceline.executor.model_builder import ModelBuilder
@@ -69,9 +70,7 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     functions = {"begin": begin, "builds": builds, "display": publish, **data}
     record, kills = DeathRecord(), OutOfMemoryKills()
     while True:
-        state = OutsideState.of({"tuner": tuner, "build": tuner.hypermodel.build, **fit})
-        state = OutsideState({**state.objects, "tuner": tuner}, state.names)
-        call = ProcessCall(_search_in_process, arguments, state)
+        call = ProcessCall(_search_in_process, arguments, _outside(tuner, fit))
         try:
             with StopSignal.of_process() as stop, process_of_session() as process:
                 process.box.reset(record.to_json())
@@ -91,6 +90,15 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         if record.hopeless:
             return record.note()
         to_stderr(record.note())
+
+
+def _outside(tuner: ModelTuner, fit: Mapping[str, Any]) -> OutsideState:
+    """What the user's functions may change; the tuner is changed in any case."""
+    model = tuner.hypermodel
+    code = {"hypermodel": own_code(model), "build": model.build}
+    called = [name for name in {*dir(tuner), *dir(model)} if not name.startswith("__")]
+    state = OutsideState.of({"tuner": tuner, **code, **fit}, called)
+    return OutsideState({**state.objects, "tuner": tuner}, state.names)
 
 
 def _search_in_process(

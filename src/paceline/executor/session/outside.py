@@ -15,9 +15,9 @@ import io
 import pickle
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import cloudpickle
@@ -78,9 +78,9 @@ class OutsideState:
     names: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, roots: Mapping[str, Any]) -> OutsideState:
-        """Of functions and objects of the user, by label."""
-        found = reached(roots, _ENTRIES)
+    def of(cls, roots: Mapping[str, Any], called: Iterable[str] = ()) -> OutsideState:
+        """Of functions and objects of the user, by label; ``called`` are names of methods, too."""
+        found = reached(roots, (*_ENTRIES, *called))
         objects: dict[str, Any] = {}
         for label, value in [
             *((label, read()) for label, read in found.names.items()),
