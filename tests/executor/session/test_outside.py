@@ -237,7 +237,7 @@ def test_names_that_are_bound_again() -> None:
     assert unbound == (2, "a") and model is not None and model[-1] == 2.0
     assert first == {"x": 1} and shown is seen and seen == [0, 0, 1, 2]
     with pytest.raises(NameError, match="gone"):
-        print(gone)
+        assert gone
 
 
 def test_attributes_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -267,7 +267,7 @@ class _DigestPickler(cloudpickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         """See ``pickle.Pickler``."""
-        if isinstance(obj, type | types.FunctionType | types.ModuleType) or isinstance(obj, _KERAS):
+        if isinstance(obj, (type, types.FunctionType, types.ModuleType, *_KERAS)):
             self._kept.append(obj)
             return len, (f"{id(obj)}",)  # any function of Python's own
         return super().reducer_override(obj)
