@@ -23,6 +23,7 @@ from paceline.executor.session.process import (
     ProcessDiedError,
     process_of_session,
 )
+from paceline.executor.tf_replicas import is_spread
 from paceline.executor.wall.deaths import DeathRecord, OutOfMemoryKills
 from paceline.report.notebook import notebook_display, publish
 from paceline.tuner.search.own_process import HeldOutput, sent_arguments, why_in_session
@@ -37,11 +38,20 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     ``args`` and ``kwargs`` are those of ``model.fit``. Raises as ``oracle_search.search``.
     """
     fit = oracle_search.as_fit_reads(args, kwargs)
+    strategy = tuner.distribution_strategy
     why = why_in_session(fit)
-    if why is None and tuner.distribution_strategy is not None:
+    if why is None and strategy is not None and is_spread(strategy):
         why = "distribution_strategy: TensorFlow trains in this process"
     if why is not None:
         return why
+    tuner.distribution_strategy = None  # it cannot be sent
+    try:
+        return _search(tuner, fit)
+    finally:
+        tuner.distribution_strategy = strategy
+
+
+def _search(tuner: ModelTuner, fit: Mapping[str, Any]) -> str | None:
     held, began, ahead = HeldOutput(), False, None
     try:
         first = tuner.oracle.get_space()
