@@ -43,7 +43,7 @@ _ENTRIES = (
 _KERAS = (keras.layers.Layer, keras.Variable, keras.optimizers.Optimizer, keras.metrics.Metric)
 #: What never changes in place.
 _VALUES = (bool, int, float, complex, str, bytes, types.NoneType)
-#: What is no object whose content is compared.
+#: What is told apart without a look at its content, or comes back in no other way.
 _NOT_SENT = (*_VALUES, *_KERAS, types.ModuleType, types.FunctionType, type)
 
 
