@@ -77,8 +77,10 @@ def build(hp):
     state.below.steps = n
     draws.random()
     count_on()
+    import others as inside
+
     others.rate = 2
-    others.bump()
+    inside.bump()
     alias.bump()
     return head(hp, keras.layers.Dense(4))
 

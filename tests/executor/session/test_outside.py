@@ -9,6 +9,7 @@ import importlib
 import io
 import itertools
 import random
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,8 +48,11 @@ def elsewhere(state: OutsideState, function: Any) -> OutsideChanges:
     sent = io.BytesIO()
     SendingPickler(sent, protocol=5).dump((state, function))
     state, function = cloudpickle.loads(sent.getvalue())
+    here = dict(sys.modules)
+    state.load_modules()
     watch = OutsideWatch(state)
     function()
+    sys.modules.update(here)
     written = io.BytesIO()
     ReturningPickler(written, protocol=5).dump(watch.take_changes())
     return cloudpickle.loads(written.getvalue())
@@ -268,30 +272,45 @@ def test_attributes_of_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     Count.old = 1  # pyright: ignore[reportAttributeAccessIssue]
 
 
+@pytest.mark.parametrize("inside", [False, True], ids=["outside", "inside"])
 def test_globals_of_another_module_of_the_user(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    inside: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Whether the function names the module, or imports it itself."""
     (tmp_path / "others_state.py").write_text(
         "count, rate, config = 0, 1, {'x': 1}\n"
         "def bump():\n    global count\n    count += 1\n    return count + rate\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     module = importlib.import_module("others_state")
-    found = []
+    config, found = module.config, []
+    module.count = 5  # since its import
 
-    def function() -> None:
+    def named() -> None:
         module.rate = 10
         module.count += 100
         found.append(module.bump())
         module.count += 1000
-        module.config = {"x": module.count}
+        module.config["y"] = module.count
         module.unbound = 3
 
+    def imports() -> None:
+        import others_state  # pyright: ignore[reportMissingImports]
+
+        others_state.rate = 10
+        others_state.count += 100
+        found.append(others_state.bump())
+        others_state.count += 1000
+        others_state.config["y"] = others_state.count
+        others_state.unbound = 3
+
     with sent_by_value():
-        watch = there_and_back(function)
+        watch = there_and_back(imports if inside else named)
+    assert sys.modules["others_state"] is module
     assert not watch.lost
-    assert found == [111] and (module.count, module.rate, module.unbound) == (1101, 10, 3)
-    assert module.config == {"x": 1101}
+    assert found == [116] and (module.count, module.rate, module.unbound) == (1106, 10, 3)
+    assert module.config == {"x": 1, "y": 1106} and module.config is config
+    del sys.modules["others_state"]
 
 
 def test_what_cannot_come_back_is_named() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import builtins
 import collections
+import dis
 import hashlib
 import io
 import pickle
@@ -26,7 +27,13 @@ import numpy as np
 
 from paceline.executor.session.user_modules import ReturningPickler
 from paceline.pack.callbacks.changes import rebound
-from paceline.pack.callbacks.reachable import MISSING, UserFunction, is_of_user, reached
+from paceline.pack.callbacks.reachable import (
+    MISSING,
+    UserFunction,
+    is_of_user,
+    is_users_module,
+    reached,
+)
 
 #: What Keras calls on objects of the user's classes.
 _ENTRIES = (
@@ -73,9 +80,9 @@ class OutsideChanges:
 class OutsideState:
     """What functions reach outside of themselves, and may change."""
 
-    objects: Mapping[str, Any] = field(default_factory=dict)  # of any kind, and the user's classes
-    # A function and one of its outer names, or a module and the name of an attribute.
-    names: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
+    # Of any kind, and the user's classes and modules.
+    objects: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, tuple[Any, str]] = field(default_factory=dict)  # function, its outer name
 
     @classmethod
     def of(cls, roots: Mapping[str, Any], called: Iterable[str] = ()) -> OutsideState:
@@ -97,8 +104,16 @@ class OutsideState:
                     seen.add(key)
                     label = f"{name} of {user.function.__qualname__}" if name in names else name
                     names[label] = (user.function, name)
-        names |= found.attributes_of_modules
+            for module in _modules(user):
+                if module.__name__ != "__main__":  # it goes as the globals of its functions
+                    objects[f"module {module.__name__}"] = module
         return cls(objects, names)
+
+    def load_modules(self) -> None:
+        """Has functions that import a module find the one that was sent, with its values."""
+        for value in self.objects.values():
+            if isinstance(value, types.ModuleType):
+                sys.modules[value.__name__] = value
 
 
 def _names_that_may_change(user: UserFunction) -> Iterator[str]:
@@ -109,6 +124,19 @@ def _names_that_may_change(user: UserFunction) -> Iterator[str]:
             continue
         if value is MISSING or name in bound_again or isinstance(value, _VALUES):
             yield name
+
+
+def _modules(user: UserFunction) -> Iterator[types.ModuleType]:
+    """Yields the user's modules that a function names, or imports itself."""
+    yield from filter(is_users_module, map(user.value, user.outer_names()))
+    package = user.function.__globals__.get("__package__") or ""
+    for code in user.codes():
+        for step in dis.get_instructions(code):
+            if step.opname == "IMPORT_NAME":
+                parts = step.argval.split(".")
+                names = [".".join(parts[: n + 1]) for n in range(len(parts))]
+                names += [f"{package}.{name}" for name in names]
+                yield from filter(is_users_module, map(sys.modules.get, names))
 
 
 def _home(user: UserFunction, name: str) -> int:
@@ -166,10 +194,7 @@ class OutsideWatch:
                 self.lost.add(label)
         for label, value in changes.names.items():
             if label not in self.both:
-                try:
-                    _bind(*self._state.names[label], tuple(map(self._own, map(merge.known, value))))
-                except Exception:  # a module may refuse it
-                    self.lost.add(label)
+                _bind(*self._state.names[label], tuple(map(self._own, map(merge.known, value))))
         self._before = self._look()
 
     def notes(self) -> Iterator[str]:
@@ -216,36 +241,33 @@ class OutsideWatch:
         return OutsideChanges(objects, names, frozenset(lost))
 
 
-def _value(place: Any, name: str) -> Any:
-    if isinstance(place, types.ModuleType):
-        return getattr(place, name, MISSING)
-    return UserFunction(place, False).value(name)
+def _value(function: Any, name: str) -> Any:
+    return UserFunction(function, False).value(name)
 
 
-def _bind(place: Any, name: str, value: tuple[Any, ...]) -> None:
-    """Binds a name to a value, or to nothing."""
-    if not isinstance(place, types.ModuleType) and name in place.__code__.co_freevars:
-        cell = place.__closure__[place.__code__.co_freevars.index(name)]
-        if value:
-            cell.cell_contents = value[0]
-        else:
-            del cell.cell_contents
-        return
-    namespace = vars(place) if isinstance(place, types.ModuleType) else place.__globals__
-    if value:
-        namespace[name] = value[0]
+def _bind(function: Any, name: str, value: tuple[Any, ...]) -> None:
+    """Binds an outer name of a function to a value, or to nothing."""
+    free = function.__code__.co_freevars
+    if name in free and value:
+        function.__closure__[free.index(name)].cell_contents = value[0]
+    elif name in free:
+        del function.__closure__[free.index(name)].cell_contents
+    elif value:
+        function.__globals__[name] = value[0]
     else:
-        namespace.pop(name, None)
+        function.__globals__.pop(name, None)
 
 
 def _content(value: Any) -> Any:
-    """What is compared and sent of an object: of a class, its attributes without methods."""
-    if not isinstance(value, type):
+    """What is compared and sent of an object: of a class or module, what is not code."""
+    if not isinstance(value, type | types.ModuleType):
         return value
     return {
         name: part
         for name, part in vars(value).items()
-        if not name.startswith(("__", "_abc_")) and not hasattr(type(part), "__get__")
+        if not name.startswith(("__", "_abc_"))
+        and not hasattr(type(part), "__get__")
+        and not isinstance(part, types.ModuleType | types.BuiltinFunctionType)
     }
 
 
@@ -320,7 +342,7 @@ class _Merge:
     def into(self, old: Any, new: Any) -> bool:
         """Merges an object's content; returns whether the object has it now."""
         try:
-            if not isinstance(old, type):
+            if not isinstance(old, type | types.ModuleType):
                 return self(old, new) is old
             parts = _content(old)
             for name in parts.keys() - new.keys():

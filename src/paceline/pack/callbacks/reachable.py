@@ -98,8 +98,6 @@ class ReachableObjects:
     keras: dict[str, Any] = field(default_factory=dict)
     others: dict[str, Any] = field(default_factory=dict)  # objects of libraries, by label
     attributes: set[str] = field(default_factory=set)  # names of attributes that the functions use
-    # Modules of the user and their attributes that functions set, or that hold no code, by label.
-    attributes_of_modules: dict[str, tuple[types.ModuleType, str]] = field(default_factory=dict)
 
 
 def reached(roots: Mapping[str, Any], entries: Iterable[str] = ("__call__",)) -> ReachableObjects:
@@ -225,12 +223,8 @@ class _ObjectWalk:
                     value = getattr(module, step.argval, MISSING)
                     if not _is_code(value) and not isinstance(value, types.ModuleType):
                         read = functools.partial(getattr, module, step.argval, MISSING)
-                        label = f"{module.__name__}.{step.argval}"
-                        self.found.attributes_of_modules[label] = (module, step.argval)
-                        self._name(label, user.function, read)
+                        self._name(f"{module.__name__}.{step.argval}", user.function, read)
                     self._wait({step.argval: value}, 0)
-            if step.opname == "COPY":  # ``module.name += 1``
-                continue
             module = None
             if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"):
                 value = user.value(step.argval)
