@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from paceline.executor import tf_replicas
+from paceline.tuner.search import own_process
 
 NAME = "TF_FORCE_GPU_ALLOW_GROWTH"
 
@@ -84,3 +85,37 @@ def test_what_the_user_has_set_stays(
     grown["a"] = False
     assert tf_replicas.let_memory_grow() is None
     assert grown == {"a": False} and os.environ[NAME] == "false"
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "gpus", "devices", "spread"),
+    [
+        ("MirroredStrategy", 1, 0, ["/CPU:0"], False),
+        ("MirroredStrategy", 1, 1, ["/GPU:0"], False),
+        ("OneDeviceStrategy", 1, 0, ["/CPU:0"], False),
+        ("OneDeviceStrategy", 1, 1, ["/CPU:0"], True),
+        ("MirroredStrategy", 1, 2, ["/GPU:0"], True),
+        ("MirroredStrategy", 2, 2, ["/GPU:0", "/GPU:1"], True),
+        ("ParameterServerStrategyV2", 1, 0, ["/CPU:0"], True),
+    ],
+)
+def test_a_strategy_of_one_replica_changes_nothing(  # its fields, and what is expected
+    name: str, n: int, gpus: int, devices: list[str], spread: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = type(name, (), {"num_replicas_in_sync": n})()
+    strategy.extended = SimpleNamespace(worker_devices=devices)
+    module: Any = ModuleType("tensorflow")
+    module.config = SimpleNamespace(list_logical_devices=lambda kind: ["a GPU"] * gpus)
+    module.distribute = SimpleNamespace(has_strategy=lambda: True, get_strategy=lambda: strategy)
+    monkeypatch.setitem(sys.modules, "tensorflow", module)
+    session = SimpleNamespace(backend=SimpleNamespace(backend=lambda: "tensorflow"))
+    monkeypatch.setattr(own_process, "keras", session)
+    monkeypatch.setattr(own_process, "why_none", lambda *, isolate: None)
+    for variable in tf_replicas._TPU_VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    assert tf_replicas.is_spread(strategy) == spread
+    why = own_process.why_in_session({})
+    assert why is None or "strategy, or a TPU, which one process has for itself" in why
+    assert (why is None) == (not spread)
+    monkeypatch.setenv("TPU_NAME", "local")
+    assert own_process.why_in_session({}) is not None

@@ -19,6 +19,8 @@ import keras
 #: Environment variables that are set if there is a TPU, by Google's machines, Kaggle or users.
 _TPU_VARIABLES = ("TPU_NAME", "COLAB_TPU_ADDR", "TPU_ACCELERATOR_TYPE")
 _DATA = ("x", "y", "sample_weight")
+#: Strategies that change nothing if they have one replica, on the only device.
+_OF_ONE = ("MirroredStrategy", "OneDeviceStrategy")
 
 Arguments = dict[str, Any]
 
@@ -142,10 +144,24 @@ def let_memory_grow() -> str | None:
 
 
 def has_replicas() -> bool:
-    """Whether TensorFlow trains in the user's strategy, or there is a sign of a TPU."""
+    """Whether TensorFlow trains in the user's strategy, or there is a sign of a TPU.
+
+    A strategy that trains as TensorFlow does without one is none.
+    """
     import tensorflow as tf
 
-    return tf.distribute.has_strategy() or _sign_of_tpu()
+    own = tf.distribute.has_strategy() and is_spread(tf.distribute.get_strategy())
+    return own or _sign_of_tpu()
+
+
+def is_spread(strategy: Any) -> bool:
+    """Whether a strategy trains several copies of a model, or on a device that it has chosen."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_logical_devices("GPU")
+    if type(strategy).__name__ not in _OF_ONE or strategy.num_replicas_in_sync > 1 or len(gpus) > 1:
+        return True
+    return bool(gpus) != all("GPU" in device for device in strategy.extended.worker_devices)
 
 
 def _sign_of_tpu() -> bool:

@@ -229,6 +229,8 @@ class Engine:
     def _hungry(self) -> bool:
         """Whether training should wait for more fits, because slots would stay empty."""
         self.executors.settle(a_few=True)
+        if self.executors.full:
+            return False
         busy = [executor for executor in self.executors if executor.busy]
         if len(busy) > 1 and len(self._packed_fits) >= 4 * max(e.max_slots for e in busy):
             return False
@@ -291,7 +293,8 @@ class Engine:
     def _failed(self, number: int, error: BaseException) -> None:
         packed_fit = self._packed_fits.pop(number)
         packed_fit.error, packed_fit.over = error, True
-        self._ready.append(packed_fit.thread)
+        if packed_fit.thread not in self._ready:  # as one is that was taken in just now
+            self._ready.append(packed_fit.thread)
 
     def _submitted(self, number: int, why: str | None) -> None:
         """A fit that was sent to the process waits there, unless ``why`` says why it cannot."""
@@ -300,11 +303,11 @@ class Engine:
         else:
             self._failed(number, Unpackable(why))
 
-    def _died(self, error: BaseException) -> None:
-        """The process that trains has ended by itself."""
+    def _died(self, error: BaseException, failed: Mapping[int, BaseException]) -> None:
+        """The process that trains has ended by itself, and some fits have failed with it."""
         for number, packed_fit in list(self._packed_fits.items()):
-            packed_fit.died = True
-            self._failed(number, error)
+            packed_fit.died = number not in failed
+            self._failed(number, failed.get(number, error))
 
     def _between(self, number: int, slot: SentSlot, step: int, logs: Any) -> bool:
         """Calls hooks between two batches of a fit that was sent; as of ``ProcessPool``."""

@@ -8,7 +8,8 @@ if callbacks may read them. ``fit_server.py`` is the other side.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +26,16 @@ from paceline.compat.interception.fit_server import (
     Values,
     serve_fits,
 )
-from paceline.executor.base import Answer, Failed, LateAnswer, PackOptions, Report, settled
+from paceline.errors import TrialCrashError
+from paceline.executor.base import (
+    Answer,
+    Failed,
+    LateAnswer,
+    PackOptions,
+    Report,
+    SearchData,
+    settled,
+)
 from paceline.executor.session.messages import CallEnded, ProcessCall, RaisedError, Told
 from paceline.executor.session.outside import OutsideState
 from paceline.executor.session.process import (
@@ -34,6 +44,7 @@ from paceline.executor.session.process import (
     ProcessDiedError,
     process_of_session,
 )
+from paceline.executor.wall.deaths import DeathRecord, OutOfMemoryKills
 from paceline.program.canonical import Unpackable
 from paceline.program.trace import State
 
@@ -43,10 +54,13 @@ _IDLE = 4
 _MOST_SENT = 2
 #: The same while the process starts, which takes as long as building many models.
 _MOST_AT_FIRST = 16
-#: How often the process may die before fits train in the session.
-_MOST_DEATHS = 4
 #: Seconds between two looks for a signal while nothing happens.
 _LOOK = 0.1
+#: What the user may do about a fit with which processes die.
+_WHAT_TO_DO = (
+    "Use a smaller model, batch or data set, or call the function in Python alone to find the "
+    "cause."
+)
 #: Why all fits train in the session from then on.
 _CANNOT_SERVE = "the process on JAX cannot serve this session"
 
@@ -60,6 +74,7 @@ class ProcessExecutor:
     # As the process reported it last. The engine also reads and sets it as ``TrialDemand``.
     demand: ExecutorFacts = field(default_factory=ExecutorFacts)
     sent: set[int] = field(default_factory=set)  # fits that the process has not taken in yet
+    data: SearchData | None = None  # which the process does not have yet; None: it has them
     _joins: bool = False
     _answering: list[Told] | None = None  # changes of fits, while answers are collected
 
@@ -88,8 +103,7 @@ class ProcessExecutor:
 
     def submit(self, fit: SentFit) -> None:
         """Sends a fit; the pool's ``submitted`` hears whether it trains there."""
-        self.pool.send("submit", fit)
-        self.sent.add(fit.number)
+        self.pool.submit(self, fit)
 
     def replace(self, number: int, state: State) -> None:
         """Gives a fit that waits for its next epoch other values of its variables."""
@@ -108,7 +122,7 @@ class ProcessExecutor:
 
     def drop(self, number: int) -> None:
         """Forgets a fit that waits for a slot."""
-        self.pool.send("drop", number)
+        self.pool.drop(number)
 
     def advance(self, report: Report, meanwhile: Callable[[], bool], failed: Failed) -> None:
         """As of ``Executor``."""
@@ -119,6 +133,7 @@ class ProcessExecutor:
                 self._reported(message.arguments[0], report)
             elif message.name == "failed":
                 number, error = message.arguments
+                self.pool.over([number])
                 failed(number, error.again())
             else:
                 self.demand, error = message.arguments
@@ -134,6 +149,7 @@ class ProcessExecutor:
         try:
             answers: dict[int, Answer] = {n: settled(answer) for n, answer in late.items()}
             self.pool.send("answer", answers, self._answering)
+            self.pool.over([n for n, answer in answers.items() if answer == "stop"])
         finally:
             self._answering = None
 
@@ -146,9 +162,14 @@ class ProcessPool:
     """Executors in the session's process, one for each set of data; as ``ExecutorPool``.
 
     ``submitted`` is called with the number of a fit that was sent, and why it cannot train there;
-    None: it waits there. ``died`` is called when the process has ended by itself. ``between`` calls
-    hooks between two batches of a fit, and returns whether it is to be called again. It is given
-    the fit's number and slot, the batch's number, and its logs, which are None before the batch.
+    None: it waits there. ``died`` is called when the process has ended by itself. It is also given
+    the errors of fits that have failed with that, by number: the others start again. ``between``
+    calls hooks between two batches of a fit, and returns whether it is to be called again. It is
+    given the fit's number and slot, the batch's number, and its logs, which are None before the
+    batch.
+
+    After a death fewer fits train at once, and in the end one, alone in the process. A fit with
+    which two processes die like this has failed.
     """
 
     def __init__(
@@ -156,7 +177,7 @@ class ProcessPool:
         say: Callable[[str], None],
         options: PackOptions,
         submitted: Callable[[int, str | None], None],
-        died: Callable[[BaseException], None],
+        died: Callable[[BaseException, Mapping[int, BaseException]], None],
         between: Callable[[int, SentSlot, int, Any], bool],
     ) -> None:
         self._say, self._options, self._submitted, self._died = say, options, submitted, died
@@ -164,8 +185,13 @@ class ProcessPool:
         self._process: JaxProcess | None = None
         self._held = ExitStack()  # gives the process back
         self._by_key: dict[tuple[Any, ...], ProcessExecutor] = {}  # the one used last comes last
-        self._n_executors = self._n_died = 0
+        self._n_executors = 0
         self._why_none: str | None = None  # why no process serves fits; None: one can
+        self._record, self._kills = DeathRecord(), OutOfMemoryKills()
+        self._inside: dict[int, None] = {}  # fits that the process has, the oldest first
+        # Fits that wait until the process has none, while they train alone.
+        self._queue: deque[tuple[ProcessExecutor, SentFit]] = deque()
+        self._begun, self._well = False, 0  # whether any fit was taken in, and how many ended
         self._advancing = False
         self._most_sent = _MOST_AT_FIRST
 
@@ -180,28 +206,73 @@ class ProcessPool:
     def of(self, arguments: FitArguments, model: Any) -> ProcessExecutor:
         """Returns the executor for a fit; creates it if there is none for the data.
 
-        Raises Unpackable if no process can serve this session, or if it has died too often.
+        Raises Unpackable if no process can serve this session, and TrialCrashError if it has died
+        too often.
         """
+        if self._begun and self._record.hopeless:
+            raise TrialCrashError(f"{self._record.note()}. {_WHAT_TO_DO}")
         if self._why_none is not None:
             raise Unpackable(self._why_none)
         key = arguments.key()
         executor = self._by_key.pop(key, None)
         if executor is None:
-            idle = [known for known, each in self._by_key.items() if not each.busy]
-            for known in idle[: max(0, len(idle) - _IDLE + 1)]:
-                self.send("close", self._by_key.pop(known).number)
+            self._close_idle(_IDLE - 1)
             self._n_executors += 1
-            executor = ProcessExecutor(self._n_executors, self)
-            self.send("open", executor.number, arguments.search_data())
+            executor = ProcessExecutor(self._n_executors, self, data=arguments.search_data())
         self._by_key[key] = executor
         return executor
+
+    def _close_idle(self, n_kept: int) -> None:
+        """Has the process drop all data that no fit needs, but those that were used last."""
+        waiting = [executor for executor, _ in self._queue]
+        idle = [
+            known
+            for known, each in self._by_key.items()
+            if not each.busy and each.data is None and each not in waiting
+        ]
+        for known in idle[: max(0, len(idle) - n_kept)]:
+            self.send("close", self._by_key.pop(known).number)
+
+    def submit(self, executor: ProcessExecutor, fit: SentFit) -> None:
+        """Sends a fit, or has it wait until it is alone in the process."""
+        if self._inside and self._record.precautions.alone:
+            self._queue.append((executor, fit))
+            return
+        if executor.data is not None:
+            self.send("open", executor.number, executor.data)
+            executor.data = None
+        self.send("submit", fit)
+        executor.sent.add(fit.number)
+        self._inside[fit.number] = None
+
+    def drop(self, number: int) -> None:
+        """Forgets a fit that waits for a slot."""
+        if number in self._inside:
+            self.send("drop", number)
+            self.over([number])
+        self._queue = deque(each for each in self._queue if each[1].number != number)
+
+    def over(self, numbers: list[int]) -> None:
+        """The process no longer has some fits."""
+        for number in numbers:
+            self._inside.pop(number, None)
+            self._well += 1
+
+    def _send_next(self) -> None:
+        """Sends the next fit that trains alone, once the process has no other."""
+        if self._queue and not self._inside and not self._advancing:
+            executor, fit = self._queue.popleft()
+            waiting = [each for each, _ in self._queue]
+            self._close_idle(1 if executor.data is None and executor not in waiting else 0)
+            self.submit(executor, fit)
 
     def send(self, name: str, *arguments: Any) -> None:
         """Calls a method of the process' ``FitServer``; starts the process if there is none."""
         with suppress(ProcessDiedError):  # ``_take`` sees the end
             if self._process is None:
                 self._process = self._held.enter_context(process_of_session())
-                call = ProcessCall(serve_fits, {"options": self._options}, OutsideState())
+                options = replace(self._options, most=self._record.precautions.at_once)
+                call = ProcessCall(serve_fits, {"options": options}, OutsideState())
                 try:
                     self._process.begin(call)
                 except CannotSendError as error:
@@ -226,7 +297,7 @@ class ProcessPool:
     @property
     def full(self) -> bool:
         """Whether no further fit should come before the process has taken in those it was sent."""
-        return self.n_sent >= self._most_sent
+        return self.n_sent >= self._most_sent or bool(self._queue)
 
     def settle(self, *, a_few: bool = False) -> bool:
         """Waits until all fits are taken in, or all but ``a_few``; returns whether it waited.
@@ -234,6 +305,7 @@ class ProcessPool:
         Not while an executor advances.
         """
         waited, at_most = False, self._most_sent - 1 if a_few else 0
+        self._send_next()
         while self.n_sent > at_most and not self._advancing:
             waited = True
             self._take(_LOOK)
@@ -245,12 +317,7 @@ class ProcessPool:
         try:
             message = self._process.receive(seconds)
         except ProcessDiedError as error:
-            self._n_died += 1
-            if self._n_died == _MOST_DEATHS:
-                self._why_none = f"{error}, {_MOST_DEATHS} times"
-            else:
-                self._say(f"{error}; its fits continue in another one")
-            self._ended(error)
+            self._process_died(error)
             return None
         except Exception as error:  # an error of the user's, say, that cannot be unpickled
             message = CallEnded(error=RaisedError(error, ""))
@@ -258,7 +325,7 @@ class ProcessPool:
             error = RuntimeError(message.unread or "its call has ended")
             error = error if message.error is None else message.error.again()
             self._why_none = f"{_CANNOT_SERVE}: {error}"
-            self._ended(error)
+            self._ended(error, {})
         elif message is None or message.name in ("reported", "failed", "advanced", "value"):
             return message
         elif message.name == "between":
@@ -278,6 +345,9 @@ class ProcessPool:
                     executor.sent.discard(fit)
                     executor.demand = facts
             self._most_sent = _MOST_SENT
+            if why is not None:
+                self.over([fit])
+            self._begun = True
             self._submitted(fit, why)
         return None
 
@@ -297,9 +367,38 @@ class ProcessPool:
         if self._process is process:
             self.send("done", slot.written, goes_on)
 
-    def _ended(self, error: BaseException) -> None:
+    def _process_died(self, error: ProcessDiedError) -> None:
+        """Says what happens now, and has fits start again in another process."""
+        before, trained = self._record.precautions, sum(e.max_slots for e in self if e.busy)
+        state = {
+            "training": [(n, {"fit": n}) for n in list(self._inside)[: max(1, trained)]],
+            "alone": before.alone,
+            "begun": {} if self._begun else None,
+            "well": self._well,
+        }
+        self._record.add(error.code, state, memory=self._kills.happened())
+        now, failed = self._record.precautions, dict[int, BaseException]()
+        text = "its fits continue in another one"
+        if self._record.hopeless and not self._begun:
+            self._why_none = f"{error}, {len(self._record.deaths)} times"
+        elif len(now.killers) > len(before.killers):
+            number = now.killers[-1][0]["fit"]
+            how = self._record.deaths[-1].how
+            failed[number] = TrialCrashError(
+                f"{how}. This happened twice with only this fit in the process. {_WHAT_TO_DO}"
+            )
+            text = "the fit that was alone in it fails"
+        elif now.text:
+            text += f" {now.text.replace('trial', 'fit')}"
+        if self._why_none is None:
+            self._say(f"{error}; {text}")
+        self._ended(error, failed)
+
+    def _ended(
+        self, error: BaseException, failed: Mapping[int, BaseException] | None = None
+    ) -> None:
         self._give_back(kill=True)
-        self._died(error)
+        self._died(error, failed or {})
 
     def _give_back(self, *, kill: bool) -> None:
         """Forgets the process and its executors; the process stays for later, unless killed."""
@@ -307,6 +406,8 @@ class ProcessPool:
         for executor in self:  # the engine may still hold it
             executor.demand, executor.sent = ExecutorFacts(), set()
         self._by_key.clear()
+        self._inside.clear()
+        self._queue.clear()
         self._advancing, self._most_sent = False, _MOST_AT_FIRST
         if process is not None and kill:
             process.close()

@@ -21,7 +21,7 @@ from paceline.compat.interception.fit_scheduler import FitScheduler, PackedFit
 from paceline.compat.interception.function_thread import FunctionThread, watched_by
 from paceline.compat.interception.model_variables import ModelVariables
 from paceline.compat.interception.sharing.claims import callbacks_of
-from paceline.errors import DataError
+from paceline.errors import DataError, TrialCrashError
 from paceline.executor.base import EpochReport
 from paceline.executor.wide_integers import checked
 from paceline.pack.callbacks.packable import names_model
@@ -58,7 +58,9 @@ class FitHandler:
             if arguments.reads:  # which may have shown what the fit holds
                 self._before(model, held, sets)
             packed_fit = self._join(model, arguments)
-        except DataError:  # as of labels beyond the classes: Keras on JAX would say nothing
+        # As of labels beyond the classes, of which Keras on JAX would say nothing, or of a fit that
+        # would end this process, too.
+        except (DataError, TrialCrashError):
             raise
         except Exception as error:  # while it is traced, a user's train_step may raise anything
             why = (

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from paceline.compat.keras_tuner import oracle_search
+from paceline.compat.keras_tuner.engine.hypermodel import own_code
 from paceline.compat.keras_tuner.engine.model_tuner import ModelTuner
 from paceline.executor.leading_layers import LayersAhead
 from paceline.executor.model_builder import ModelBuilder
@@ -24,7 +25,7 @@ from paceline.executor.session.process import (
     ProcessDiedError,
     process_of_session,
 )
-from paceline.executor.tf_replicas import let_memory_grow
+from paceline.executor.tf_replicas import is_spread, let_memory_grow
 from paceline.executor.wall.deaths import DeathRecord, OutOfMemoryKills
 from paceline.report.notebook import notebook_display, publish
 from paceline.tuner.search.own_process import HeldOutput, sent_arguments, why_in_session
@@ -39,13 +40,22 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     ``args`` and ``kwargs`` are those of ``model.fit``. Raises as ``oracle_search.search``.
     """
     fit = oracle_search.as_fit_reads(args, kwargs)
+    strategy = tuner.distribution_strategy
     why = why_in_session(fit)
-    if why is None and tuner.distribution_strategy is not None:
+    if why is None and strategy is not None and is_spread(strategy):
         why = "distribution_strategy: TensorFlow trains in this process"
     if why is not None:
         return why
     if keras.backend.backend() == "tensorflow" and (late := let_memory_grow()) is not None:
         to_stderr(late)
+    tuner.distribution_strategy = None  # it cannot be sent
+    try:
+        return _search(tuner, fit)
+    finally:
+        tuner.distribution_strategy = strategy
+
+
+def _search(tuner: ModelTuner, fit: Mapping[str, Any]) -> str | None:
     held, began, ahead = HeldOutput(), False, None
     try:
         first = tuner.oracle.get_space()
@@ -74,9 +84,7 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     functions = {"begin": begin, "builds": builds, "display": publish, **data}
     record, kills = DeathRecord(), OutOfMemoryKills()
     while True:
-        state = OutsideState.of({"tuner": tuner, "build": tuner.hypermodel.build, **fit})
-        state = OutsideState({**state.objects, "tuner": tuner}, state.names)
-        call = ProcessCall(_search_in_process, arguments, state)
+        call = ProcessCall(_search_in_process, arguments, _outside(tuner, fit))
         try:
             with StopSignal.of_process() as stop, process_of_session() as process:
                 process.box.reset(record.to_json())
@@ -96,6 +104,15 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         if record.hopeless:
             return record.note()
         to_stderr(record.note())
+
+
+def _outside(tuner: ModelTuner, fit: Mapping[str, Any]) -> OutsideState:
+    """What the user's functions may change; the tuner is changed in any case."""
+    model = tuner.hypermodel
+    code = {"hypermodel": own_code(model), "build": model.build}
+    called = [name for name in {*dir(tuner), *dir(model)} if not name.startswith("__")]
+    state = OutsideState.of({"tuner": tuner, **code, **fit}, called)
+    return OutsideState({**state.objects, "tuner": tuner}, state.names)
 
 
 def _search_in_process(

@@ -166,6 +166,7 @@ def _ended(settings: Frame, frame: Frame, link: SessionLink) -> Any:
     try:
         settings.message().apply()
         call = frame.message()
+        call.outside.load_modules()
         link.watch = watch = OutsideWatch(call.outside)
     except Exception as error:  # what the user's classes raise when they are read, among others
         return CallEnded(unread=f"{type(error).__name__}: {error}")

@@ -33,6 +33,7 @@ from paceline.executor.session.messages import (
 )
 from paceline.executor.session.outside import OutsideWatch
 from paceline.executor.session.user_modules import (
+    SendingPickler,
     returned,
     send_classes_anew,
     sent_by_value,
@@ -121,7 +122,7 @@ class JaxProcess:
         self._owner, self._is_closed = os.getpid(), False
         self._running: _RunningCall | None = None
         self.busy = False  # whether a call has begun whose end nobody has seen
-        self._channel = Channel(ours)
+        self._channel = Channel(ours, SendingPickler)
         self._inbox: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()  # None: the end
         for target in (self._receive, self._look):
             threading.Thread(target=target, daemon=True).start()
@@ -212,12 +213,8 @@ class JaxProcess:
             stop.check()
             raise
         watch.bring_back(ended.outside)
-        if watch.both:
-            say(
-                "stderr",
-                f"paceline: {', '.join(sorted(watch.both))} changed in this process and in the "
-                "process that trains. They keep the values of this process\n",
-            )
+        for text in watch.notes():
+            say("stderr", f"paceline: {text}\n")
         if running.raised:
             raise running.raised[0]
         if ended.error is not None:

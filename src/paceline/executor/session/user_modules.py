@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import sys
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
@@ -52,6 +54,77 @@ def send_classes_anew() -> None:
     Under its old number, the process would keep a class with the globals of the last message.
     """
     _NUMBERS.clear()  # classes that come back are known by number
+
+
+@dataclass(frozen=True)
+class _NewModule:
+    """Is unpickled as a module that holds nothing yet but what says where it is from."""
+
+    name: str
+    origin: dict[str, Any]
+
+    def __reduce__(self) -> Any:
+        return _new_module, (self.name, self.origin)
+
+
+class _GlobalsOf:
+    """Is unpickled as the globals of a module."""
+
+    def __init__(self, module: _NewModule) -> None:
+        self._module = module
+
+    def __reduce__(self) -> Any:
+        return vars, (self._module,)
+
+
+class SendingPickler(cloudpickle.Pickler):
+    """Pickles what the session sends: a module of the user has its functions' globals there, too.
+
+    cloudpickle alone gives functions globals of their own: what a function binds again would not
+    change what others read as an attribute of the module.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._modules: dict[str, _NewModule] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        """See ``pickle.Pickler``."""
+        if isinstance(obj, types.ModuleType) and _is_sent(obj):
+            values = {name: part for name, part in vars(obj).items() if name != "__builtins__"}
+            return _same, (self._new(obj),), values, None, None, _with
+        if isinstance(obj, types.FunctionType):
+            module = sys.modules.get(obj.__module__ or "")
+            if module is not None and _is_sent(module) and vars(module) is obj.__globals__:
+                self.globals_ref.setdefault(id(obj.__globals__), _GlobalsOf(self._new(module)))
+        return super().reducer_override(obj)
+
+    def _new(self, module: types.ModuleType) -> _NewModule:
+        name = module.__name__
+        if name not in self._modules:
+            # What decides where a relative import looks.
+            known = ("__package__", "__path__", "__file__")
+            origin = {each: vars(module)[each] for each in known if each in vars(module)}
+            self._modules[name] = _NewModule(name, origin)
+        return self._modules[name]
+
+
+def _is_sent(module: types.ModuleType) -> bool:
+    name = module.__name__
+    return name != "__main__" and sys.modules.get(name) is module and is_users_module(module)
+
+
+def _new_module(name: str, origin: dict[str, Any]) -> types.ModuleType:
+    return _with(types.ModuleType(name), origin)
+
+
+def _same(module: Any) -> Any:
+    return module
+
+
+def _with(module: Any, values: dict[str, Any]) -> Any:
+    vars(module).update(values)
+    return module
 
 
 class ReturningPickler(cloudpickle.Pickler):
