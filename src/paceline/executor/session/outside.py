@@ -136,7 +136,8 @@ def _modules(user: UserFunction) -> Iterator[types.ModuleType]:
                 parts = step.argval.split(".")
                 names = [".".join(parts[: n + 1]) for n in range(len(parts))]
                 names += [f"{package}.{name}" for name in names]
-                yield from filter(is_users_module, map(sys.modules.get, names))
+                found = [sys.modules[name] for name in names if name in sys.modules]
+                yield from filter(is_users_module, found)
 
 
 def _home(user: UserFunction, name: str) -> int:
@@ -423,7 +424,7 @@ class _Merge:
         reduced: list[Any] = [of.__reduce_ex__(5) for of in (old, old, new)]
         if not all(isinstance(each, tuple) for each in reduced):
             return False  # each is known by a name
-        ours, again, theirs = ((*each, None)[:3] for each in reduced)
+        ours, again, theirs = cast(Any, [(*each, None)[:3] for each in reduced])
         if ours[0] != theirs[0] or len(ours[1]) != len(theirs[1]):
             return False
         for mine, same, other in zip(ours[1], again[1], theirs[1], strict=True):
