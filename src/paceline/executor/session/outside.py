@@ -136,7 +136,8 @@ def _modules(user: UserFunction) -> Iterator[types.ModuleType]:
                 parts = step.argval.split(".")
                 names = [".".join(parts[: n + 1]) for n in range(len(parts))]
                 names += [f"{package}.{name}" for name in names]
-                yield from filter(is_users_module, map(sys.modules.get, names))
+                found = [sys.modules[name] for name in names if name in sys.modules]
+                yield from filter(is_users_module, found)
 
 
 def _home(user: UserFunction, name: str) -> int:
@@ -259,7 +260,7 @@ def _bind(function: Any, name: str, value: tuple[Any, ...]) -> None:
 
 
 def _content(value: Any) -> Any:
-    """What is compared and sent of an object: of a class or module, what is not code."""
+    """What is compared and sent of an object: of a class or module, its values without code."""
     if not isinstance(value, type | types.ModuleType):
         return value
     return {
@@ -420,7 +421,10 @@ class _Merge:
 
     def _by_protocol(self, old: Any, new: Any) -> bool:
         """The same for an object of a library, as it is pickled."""
-        ours, again, theirs = ((*of.__reduce_ex__(5), None)[:3] for of in (old, old, new))
+        reduced: list[Any] = [of.__reduce_ex__(5) for of in (old, old, new)]
+        if not all(isinstance(each, tuple) for each in reduced):
+            return False  # each is known by a name
+        ours, again, theirs = cast(Any, [(*each, None)[:3] for each in reduced])
         if ours[0] != theirs[0] or len(ours[1]) != len(theirs[1]):
             return False
         for mine, same, other in zip(ours[1], again[1], theirs[1], strict=True):
@@ -456,6 +460,6 @@ def _is_ours(cls: type) -> bool:
 
 def _slots(value: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The attributes of an object, and those in its slots."""
-    state = object.__getstate__(value)
+    state: Any = object.__getstate__(value)
     own, slots = state if isinstance(state, tuple) else (state, None)
     return dict(own or {}), slots or {}
