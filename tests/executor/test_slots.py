@@ -172,12 +172,19 @@ def test_no_further_group_begins_where_half_of_the_slots_are_filled() -> None:
         assert len(slots.allocator.groups_in_turn([one, two], 99)) == expected
 
 
+def turns(*, by_time: bool = True) -> Any:
+    """By what trials take their turn."""
+    found = demand()
+    found.by_time = by_time
+    return found.turn_of
+
+
 @pytest.mark.parametrize("by_time", [False, True])
 def test_where_time_may_end_a_search_the_group_comes_next_whose_trial_began_first(
     by_time: bool,
 ) -> None:
     def turn(*groups: Any) -> list[str]:
-        found = slots.allocator.groups_in_turn(list(groups), 99, by_time=by_time)
+        found = slots.allocator.groups_in_turn(list(groups), 99, turns(by_time=by_time))
         return [group.name for group in found]
 
     slots = Slots(packs_at_once=2)
@@ -195,6 +202,45 @@ def test_where_time_may_end_a_search_the_group_comes_next_whose_trial_began_firs
     assert turn(one, two, three) == (["one", "three"] if by_time else ["one"])
     one.queue.popleft()
     assert turn(one, two, three) == (["two", "three"] if by_time else ["one"])
+
+
+def trained(slots: Slots, groups: list[Any], number: int) -> list[Any]:
+    """The groups that get slots in a round where time may end the search, and that train."""
+    turn_of = turns()
+    turn = slots.allocator.groups_in_turn(groups, number, turn_of)
+    ready = slots.allocator.fitting(turn, slots.fail)
+    only = slots.allocator.in_turn(groups, ready, number, turn_of)
+    for each in ready:
+        slots.allocator.refill(each, False, only)
+    return ready
+
+
+def test_later_trials_in_slots_keep_no_group_out() -> None:
+    """Trials of four epochs that begin one after another: three slots of four are always taken."""
+    room = {n: SlotCapacity(2, 1.0, 1, 9.0) for n in (1, 2)}
+    slots = Slots(packs_at_once=2, room=room)
+    common, rare = group(0, 1, 2, 4, n_slots=2, name="common"), group(3, n_slots=2, name="rare")
+    slots.refill(common)
+    for number in range(5, 20):
+        common.queue.append(trial(number))
+        if rare in trained(slots, [common, rare], 99 + number):
+            break
+        assert all(t.number < 5 for t in common.live), "slots stay free for trial 3"
+        oldest = min((each.number, pack) for pack in common.packs for each in pack.live)
+        oldest[1].evict(oldest[0])
+    assert numbers(rare.live) == [3]
+
+
+def test_slots_stay_free_for_a_group_that_waits_unless_its_program_is_being_compiled() -> None:
+    slots = Slots(packs_at_once=2, room={2: SlotCapacity(1, 1.0, 1, 9.0)})
+    common, rare = group(0, 1, 7, n_slots=1, name="common"), group(5, n_slots=1, name="rare")
+    slots.refill(common)
+    common.packs[0].began = common.packs[1].began = 0.0
+    in_turn = slots.allocator.in_turn
+    assert in_turn([common, rare], [common], 99, turns()) == {0, 1}
+    assert in_turn([common, rare], [common, rare], 99, turns()) == {0, 1, 5, 7}
+    rare.asked_round = 95
+    assert in_turn([common, rare], [common], 99, turns()) == {0, 1, 7}
 
 
 # -- too little memory -----------------------------------------------------------------------------

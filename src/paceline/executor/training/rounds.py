@@ -7,7 +7,7 @@ searches need not wait for results; there ``PackStream`` trains (docs/decisions/
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 
@@ -128,15 +128,18 @@ class PackRounds(PackTrainer):
         self.number += 1
         self._compile(active, widens=again is None)
         active = [group for group in active if group.program is not None]
-        by_time = self.demand.by_time
-        ready = self.slots.groups_in_turn(active, self.number, by_time=by_time)
+        turn_of = self.demand.turn_of
+        ready = self.slots.groups_in_turn(active, self.number, turn_of)
         for group in ready:
             self._wait_for(program_of(group), meanwhile)
         self.begun = None
         if self.paused.device_bytes and self.slots.lack_memory(ready):
             self.paused.leave_device()
         ready = self.slots.fitting(ready, failed)
-        only = begun.numbers if lockstep else None
+        only: Set[int] | None = begun.numbers if lockstep else None
+        if turn_of is not None:
+            in_turn = self.slots.in_turn(active, ready, self.number, turn_of)
+            only = in_turn if only is None else only & in_turn
         all_asked = begun.all_asked if lockstep else self.demand.all_asked
         filled = [(group, self.slots.refill(group, all_asked, only)) for group in ready]
         packs = [(group, pack) for group, found in filled for pack in found]

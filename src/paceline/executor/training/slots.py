@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,9 @@ _SURE = 3
 #: The same where numbers are chosen from a few: the first three may have one in common.
 _SURE_OF_CHOICES = 6
 
+#: Which of two trials comes first: the one with the smaller result.
+TurnOf = Callable[[SlotTrial], tuple[bool, int]]
+
 
 @dataclass(eq=False, repr=False)
 class SlotAllocator:
@@ -59,26 +62,29 @@ class SlotAllocator:
     sharers: MemorySharers
 
     def groups_in_turn(
-        self, active: list[LocalGroup], now: int, *, by_time: bool = False
+        self, active: list[LocalGroup], now: int, turn_of: TurnOf | None = None
     ) -> list[LocalGroup]:
         """The groups that train now: those in slots, then as many as fill the device, in order.
 
         The answer does not depend on which programs happen to be compiled. Samplers and pruners see
         results in the order of training, and a resumed search must decide as the first one did.
         ``active`` groups have trials that wait or train; ``now`` is the number of the round. Where
-        time may end the search (``by_time``), the group comes first whose trial began first. Others
-        of a group that trains may come for ever, and time is over before those that wait have had
-        an epoch.
+        time may end the search, trials take their turn by ``turn_of``, and those in slots that
+        began later keep no group out. Others of a group that trains may come for ever, and time is
+        over before those that wait have had an epoch.
         """
         at_once, found = self.planner.packs_at_once, [group for group in active if group.n_live]
         waiting = [group for group in active if not group.n_live]
-        if by_time:
-            waiting.sort(key=_first_waiting)
+        if turn_of is not None:
+            waiting.sort(key=lambda group: _first_turn(group, turn_of))
         for group in waiting:
             if any(one.n_live for one in found) and now - group.asked_round < _ROUNDS:
                 continue  # its program is being compiled; the groups in slots train on meanwhile
-            before = _first_waiting(group) if by_time else math.inf
-            n_trials = [one.n_live + sum(t.number < before for t in one.queue) for one in found]
+            if turn_of is None:
+                n_trials = [len(one.trials) for one in found]
+            else:
+                first = _first_turn(group, turn_of)
+                n_trials = [sum(turn_of(trial) < first for trial in one.trials) for one in found]
             n_packs = sum(min(at_once, n) for n in n_trials)
             filled = sum(
                 n / (at_once * program_of(one).n_slots)
@@ -88,6 +94,26 @@ class SlotAllocator:
                 break
             found.append(group)
         return [group for group in active if group in found]
+
+    def in_turn(
+        self, active: list[LocalGroup], ready: list[LocalGroup], now: int, turn_of: TurnOf
+    ) -> set[int]:
+        """Numbers of the trials that may have a slot, where time may end the search.
+
+        While a group waits for its turn or for memory, slots of trials that end stay free for it.
+        ``ready`` are those of the ``active`` groups that train now.
+        """
+        waiting = [
+            _first_turn(group, turn_of)
+            for group in active
+            if not any(group is one for one in ready)
+            and group.queue
+            and group.program is not None
+            and now - group.asked_round >= _ROUNDS  # else it may wait for its program alone
+        ]
+        first = min(waiting, default=(True, math.inf))
+        earlier = {t.number for one in ready for t in one.queue if turn_of(t) < first}
+        return earlier.union(trial.number for one in ready for trial in one.live)
 
     def empty_packs(self, group: LocalGroup, *, begun: bool = True) -> None:
         """Takes a group's trials out of its packs and puts them first in the queue.
@@ -301,9 +327,9 @@ class SlotAllocator:
         )
 
 
-def _first_waiting(group: LocalGroup) -> int:
-    """The number of the trial of a group that began first of those that wait."""
-    return min(trial.number for trial in group.queue)
+def _first_turn(group: LocalGroup, turn_of: TurnOf) -> tuple[bool, int]:
+    """The turn of the trial of a group that comes first of those that wait."""
+    return min(map(turn_of, group.queue))
 
 
 @dataclass(eq=False, repr=False)
@@ -336,6 +362,16 @@ class TrialDemand:
     # The ``PackStream`` that trains trials as they come, and knows how many it wants; None: rounds
     # train.
     stream: Any = field(init=False, default=None)
+
+    @property
+    def turn_of(self) -> TurnOf | None:
+        """By what trials take their turn where time may end the search; None: it may not.
+
+        The trial comes first that began first.
+        """
+        if not self.by_time:
+            return None
+        return lambda trial: (False, trial.number)
 
     def expect_members(self, n_members: int) -> None:
         """Counts a trial with this many members that is about to be taken in."""
