@@ -172,10 +172,10 @@ def test_no_further_group_begins_where_half_of_the_slots_are_filled() -> None:
         assert len(slots.allocator.groups_in_turn([one, two], 99)) == expected
 
 
-def turns(*, by_time: bool = True) -> Any:
+def turns(*, by_time: bool = True, closing: bool = False) -> Any:
     """By what trials take their turn."""
     found = demand()
-    found.by_time = by_time
+    found.by_time, found.closing = by_time, closing
     return found.turn_of
 
 
@@ -229,6 +229,17 @@ def test_later_trials_in_slots_keep_no_group_out() -> None:
         oldest = min((each.number, pack) for pack in common.packs for each in pack.live)
         oldest[1].evict(oldest[0])
     assert numbers(rare.live) == [3]
+
+
+def test_in_the_last_part_of_the_time_leaders_come_before_trials_without_an_epoch() -> None:
+    slots = Slots(packs_at_once=2)
+    waiting, leaders = group(3, 4, 5, 6, name="waiting"), group(name="leaders")
+    leaders.queue.extend([trial(40, epoch=6), trial(41, epoch=6)])  # they were paused
+    turn = slots.allocator.groups_in_turn
+    assert turn([leaders, waiting], 99, turns()) == [waiting]
+    assert turn([leaders, waiting], 99, turns(closing=True)) == [leaders]
+    slots.refill(waiting)  # they have begun, and are about to train their first epoch
+    assert turn([leaders, waiting], 99, turns(closing=True)) == [leaders, waiting]
 
 
 def test_slots_stay_free_for_a_group_that_waits_unless_its_program_is_being_compiled() -> None:

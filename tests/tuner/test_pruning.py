@@ -18,6 +18,7 @@ from marks import slow_where
 from paceline.executor import pack_executor
 from paceline.executor.state.paused import PausedStates
 from paceline.executor.training import planner
+from paceline.executor.training.slots import SlotAllocator
 from paceline.study.ask_tell import TrialUpdates
 from paceline.tuner.search.checkpointer import SearchCheckpointer
 from paceline.tuner.search.events import PrunerVerdicts
@@ -328,8 +329,19 @@ def test_in_the_last_part_of_the_time_the_leaders_go_on_and_no_trial_begins(
     monkeypatch.setattr(
         SearchCheckpointer, "save", lambda self: (saved.append(len(epochs)), save(self))
     )
+    first, turn = [], SlotAllocator.groups_in_turn
+    monkeypatch.setattr(
+        SlotAllocator,
+        "groups_in_turn",
+        lambda self, active, now, turn_of: (
+            first.append((len(epochs) >= 12, turn_of(SimpleNamespace(epoch=0, number=0)))),
+            turn(self, active, now, turn_of),
+        )[1],
+    )
     tuner = make(pruner="asha", parallel_trials=2)
     tuner.search(X, Y, timeout=1000.0, **CALL)
+    # Trials without an epoch come last, from then on.
+    assert {(end, after) for end, (after, _) in first} == {(False, False), (True, True)}
     # Once as that part begins: little is left to write at the end.
     assert [n for n in saved if 12 <= n < 60] == saved[1:-1]
     assert len(saved) == 3

@@ -357,6 +357,8 @@ class TrialDemand:
     continuous: bool = field(init=False, default=False)
     # Whether time may end the search, so that what is compiled may never be trained.
     by_time: bool = field(init=False, default=False)
+    # Whether the last part of that time has begun, in which the best paused trials continue.
+    closing: bool = field(init=False, default=False)
     # Of the trials still to come, the number of those that have not been taken in.
     unasked: int = field(init=False, default=0)
     # The ``PackStream`` that trains trials as they come, and knows how many it wants; None: rounds
@@ -367,11 +369,11 @@ class TrialDemand:
     def turn_of(self) -> TurnOf | None:
         """By what trials take their turn where time may end the search; None: it may not.
 
-        The trial comes first that began first.
+        The trial comes first that began first; in the last part of the time those that continue
+        come before those without an epoch.
         """
-        if not self.by_time:
-            return None
-        return lambda trial: (False, trial.number)
+        closing = self.closing
+        return (lambda trial: (closing and not trial.epoch, trial.number)) if self.by_time else None
 
     def expect_members(self, n_members: int) -> None:
         """Counts a trial with this many members that is about to be taken in."""

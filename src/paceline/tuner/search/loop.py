@@ -196,6 +196,8 @@ class SearchLoop:
             if not self._closing and self._context.policy is not None:
                 # Thousands of paused trials are written while the leaders train, not after the end.
                 self._context.policy.hasten()
+        if packs is not None:
+            packs.demand.closing = closing
         self._closing = closing
         self._prefetch.closing = closing and bool(self._trials.running)
 
