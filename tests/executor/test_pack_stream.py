@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -564,6 +565,28 @@ def test_trials_wait_while_others_hold_the_memory_and_none_fails(
     assert {group.most_slots for group in run.local._grouper.groups} == {None}
     same(run, before)
     assert bool(device.n_refused) <= (not known)
+
+
+@pytest.mark.parametrize("by_time", [False, True])
+def test_where_time_may_end_a_search_no_pack_begins_before_one_that_waits_for_memory(
+    monkeypatch, by_time
+):
+    rare, common = group(0, 1, name="rare"), group(2, 3, name="common")
+    forming = Forming(rare, common)
+    forming.demand.by_time = by_time
+    forming.stream.form()
+    monkeypatch.setattr(SlotAllocator, "waits", lambda self, made, beside: made is rare)
+    monkeypatch.setattr(SlotAllocator, "fits", lambda self, made, failed: True)
+    monkeypatch.setattr(SlotAllocator, "fits_twice", lambda self, made: True)
+    idle: Any = SimpleNamespace(
+        submit=lambda run: Future(), under_way=lambda jobs: None, begin_round=lambda packs: None
+    )
+    monkeypatch.setattr(forming.stream, "threads", idle)
+    monkeypatch.setattr(forming.stream, "limit", idle)
+    monkeypatch.setattr(forming.stream, "timeline", idle)
+    forming.stream._begin(lambda number, error: None)
+    assert [run.group for run in forming.stream._runs] == ([] if by_time else [common])
+    assert forming.stream._lacks_memory
 
 
 @pytest.mark.parametrize("streams", slow_where([True, False], lambda streams: not streams))

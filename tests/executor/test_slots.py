@@ -208,7 +208,7 @@ def trained(slots: Slots, groups: list[Any], number: int) -> list[Any]:
     """The groups that get slots in a round where time may end the search, and that train."""
     turn_of = turns()
     turn = slots.allocator.groups_in_turn(groups, number, turn_of)
-    ready = slots.allocator.fitting(turn, slots.fail)
+    ready = slots.allocator.fitting(turn, slots.fail, turn_of)
     only = slots.allocator.in_turn(groups, ready, number, turn_of)
     for each in ready:
         slots.allocator.refill(each, False, only)
@@ -339,6 +339,31 @@ def test_where_memory_ran_out_beside_others_trials_train_again_alone() -> None:
     assert slots.allocator.waits(one, [two]), "it begins beside no group that must be alone"
     assert not slots.allocator.recover(two, pack, OUT_OF_MEMORY, slots.fail)
     assert slots.failed == {1: OUT_OF_MEMORY}
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_where_time_may_end_a_search_no_trial_begins_before_one_that_waits_for_memory(
+    alone: bool,
+) -> None:
+    slots = Slots(room={1: SlotCapacity(4, 1.0, 1, 9.0)})
+    common, rare, late = (
+        group(*of, n_slots=4, name=name)
+        for name, of in (("common", (0, 1)), ("rare", (2,)), ("late", (3,)))
+    )
+    slots.share(common, rare, late)
+    on_device(slots, common)
+    common.alone = alone  # memory ran out beside others
+    groups = [late, common, rare]
+    for number in range(4, 7):
+        common.queue.append(trial(number))
+        assert trained(slots, groups, 99) == [common]
+        assert all(t.number < 2 for t in common.live)
+        common.packs[0].evict(min(each.number for each in common.live))
+        if not common.live:
+            break
+    # Trials of the other two began later, and wait.
+    assert trained(slots, groups, 99) == [rare]
+    assert [numbers(each.live) for each in groups] == [[], [], [2]]
 
 
 def test_packs_of_one_group_that_ran_out_train_one_after_another() -> None:

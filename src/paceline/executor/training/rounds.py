@@ -135,7 +135,7 @@ class PackRounds(PackTrainer):
         self.begun = None
         if self.paused.device_bytes and self.slots.lack_memory(ready):
             self.paused.leave_device()
-        ready = self.slots.fitting(ready, failed)
+        ready = self.slots.fitting(ready, failed, turn_of)
         only: Set[int] | None = begun.numbers if lockstep else None
         if turn_of is not None:
             in_turn = self.slots.in_turn(active, ready, self.number, turn_of)

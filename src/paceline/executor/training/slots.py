@@ -125,11 +125,23 @@ class SlotAllocator:
             group.queue.extendleft(pack.take_out(trial.number) for trial in pack.live)
             group.packs.remove(pack)
 
-    def fitting(self, groups: Sequence[LocalGroup], failed: Failed) -> list[LocalGroup]:
-        """Those of compiled groups whose packs the device's memory holds now, as of ``fits``."""
+    def fitting(
+        self, groups: Sequence[LocalGroup], failed: Failed, turn_of: TurnOf | None = None
+    ) -> list[LocalGroup]:
+        """Those of compiled groups whose packs the device's memory holds now, as of ``fits``.
+
+        Where time may end the search (``turn_of``), no group begins after one that waits for
+        memory, which could otherwise wait until the end.
+        """
         found = [group for group in groups if group.on_device]
-        for group in groups:
-            if not group.on_device and not self.waits(group, found) and self.fits(group, failed):
+        begin = [group for group in groups if not group.on_device]
+        if turn_of is not None:
+            begin.sort(key=lambda group: min(map(turn_of, group.trials)))
+        for group in begin:
+            if self.waits(group, found):
+                if turn_of is not None:
+                    break
+            elif self.fits(group, failed):
                 found.append(group)
         return [group for group in groups if any(group is one for one in found)]
 

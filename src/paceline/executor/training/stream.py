@@ -368,6 +368,8 @@ class PackStream(PackTrainer):
             beside = [run.group for run in self._runs]
             if pack.began is None and self.slots.waits(group, beside):
                 self._lacks_memory = True
+                if self.demand.by_time:  # else packs of others, of which more may come, keep it out
+                    break
                 continue
             key = id(pack.program)
             if key not in self._fitting:
