@@ -323,6 +323,17 @@ def test_groups_that_begin_in_one_round_count_for_each_other() -> None:
     assert slots.failed == {} and numbers(two.queue) == [1]
 
 
+def test_in_a_resumed_search_groups_in_slots_go_on_before_one_that_waited() -> None:
+    """A checkpoint puts trials into their slots, and nothing is on the device yet."""
+    slots = Slots(room={1: SlotCapacity(2, 1.0, 1, 9.0)})
+    waited, one, two = group(7, name="waited"), group(0, name="one"), group(1, name="two")
+    slots.share(waited, one, two)
+    for each in (one, two):
+        slots.refill(each)
+    assert slots.allocator.fitting([waited, one, two], slots.fail) == [one, two]
+    assert slots.failed == {} and numbers(waited.queue) == [7]
+
+
 def test_where_memory_ran_out_beside_others_trials_train_again_alone() -> None:
     """With as many slots: that the others were there may be the reason."""
     slots = Slots(halves=False, room={1: SlotCapacity(2, 1.0, 1, 9.0)})

@@ -130,13 +130,15 @@ class SlotAllocator:
     ) -> list[LocalGroup]:
         """Those of compiled groups whose packs the device's memory holds now, as of ``fits``.
 
-        Where time may end the search (``turn_of``), no group begins after one that waits for
+        Groups with trials in slots go on together. In a resumed search these are not on the device
+        yet. Where time may end the search (``turn_of``), no group begins after one that waits for
         memory, which could otherwise wait until the end.
         """
-        found = [group for group in groups if group.on_device]
-        begin = [group for group in groups if not group.on_device]
+        live = [group for group in groups if group.n_live]
+        begin = [group for group in groups if not group.n_live]
         if turn_of is not None:
-            begin.sort(key=lambda group: min(map(turn_of, group.trials)))
+            begin.sort(key=lambda group: _first_turn(group, turn_of))
+        found = [group for group in live if group.on_device or self.fits(group, failed)]
         for group in begin:
             if self.waits(group, found):
                 if turn_of is not None:
