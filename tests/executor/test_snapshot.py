@@ -318,6 +318,21 @@ def test_the_names_in_a_snapshot_are_those_of_users_checkpoints(whole) -> None:
     assert kinds == {"job.0", "job.1", "job.2"}
 
 
+def test_a_group_that_ran_out_of_memory_beside_others_stays_alone(whole) -> None:
+    """Else a resumed search puts it beside others again, and its trials end in another order."""
+    _, snapshot, arrays, _ = whole
+    facts = read(snapshot["facts"])
+    for expected in (False, True):
+        again = Run()
+        again.submit(*range(len(RATES)))
+        again.local.restore(facts, dict(arrays), nobody)
+        (made,) = again.local._grouper.groups
+        assert made.alone is expected
+        made.alone = True
+        facts = read(stored(again.local.snapshot({}, {})))
+        again.local.close()
+
+
 def test_states_are_those_of_trials_in_slots_after_an_epoch(whole) -> None:
     _, _, arrays, states = whole
     assert {number: epoch for number, (epoch, _) in states.items()} == {0: 2, 2: 1}

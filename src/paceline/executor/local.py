@@ -259,9 +259,11 @@ class LocalExecutor(PackExecutor[LocalGroup]):
         return facts
 
     def _group_facts(self, group: LocalGroup) -> GroupFacts:
-        return group_facts(
+        facts = group_facts(
             group, self._planner.facts(group), met=group.asked_round, most_slots=group.most_slots
         )
+        facts.alone = group.alone
+        return facts
 
     def _states(self, group: LocalGroup) -> dict[int, JobState]:
         paused = {trial.number: _state(trial, None) for trial in self._paused.of(group)}
@@ -290,7 +292,7 @@ class LocalExecutor(PackExecutor[LocalGroup]):
     def _put_back(
         self, group: LocalGroup, was: GroupFacts, device: list[Any], arrays: Arrays
     ) -> list[int]:
-        group.most_slots, group.asked_round = was.most_slots, was.met
+        group.most_slots, group.asked_round, group.alone = was.most_slots, was.met, was.alone
         lost = [trial.number for trial in group.queue if not _go_on(group, trial, was, arrays)]
         trials = {trial.number: trial for trial in group.queue}
         group.queue.clear()

@@ -73,6 +73,7 @@ class GroupFacts(Struct, omit_defaults=True):
     logs: dict[Count, dict[str, Count]] = {}
     held: dict[Count, Count] = {}  # job -> epoch of the state that is held, where that is behind
     best: dict[Count, float | None] = {}  # job elsewhere -> its best value until now
+    alone: bool = False  # as of ``LocalGroup``
 
 
 class DemandFacts(Struct):
