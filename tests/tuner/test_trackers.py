@@ -408,6 +408,27 @@ def test_an_error_of_a_tracker_of_the_session_is_noted_with_the_next_trial() -> 
     assert len(notes) == 1
 
 
+@pytest.mark.parametrize("of_search", [same, of_process])
+@pytest.mark.parametrize("ends", [True, False])
+def test_where_runs_are_is_asked_in_the_trackers_thread_at_its_end(
+    of_search: Any, ends: bool
+) -> None:
+    class Runs(Told):
+        """A tracker whose property needs what the last method makes."""
+
+        @property
+        def where(self) -> str:
+            self.threads.add(threading.get_ident())
+            return {len(self.ends): "https://runs/s"}[1 if ends else 0]
+
+    notes, runs = list[str](), Runs()
+    made, _ = begun(of_search(runs), notes=notes)
+    made.log_trial(Trial(0, "complete"))
+    made.close(lambda trial: None)
+    assert notes == ["t: https://runs/s" if ends else "t no longer logs this search: KeyError: 0"]
+    assert len(runs.threads) == 1 and len(runs.trials) == 1
+
+
 def test_no_thread_of_a_tracker_is_left() -> None:
     for _ in range(5):
         search, _ = begun(of_process(Told()))

@@ -132,7 +132,7 @@ class LogState:
     left: int  # trials that are not logged yet
     idle: float  # seconds since something was logged
     error: str | None  # what the tracker has raised, once; None: nothing, or that was told
-    where: str | None  # how to look at what the tracker holds; None if it says nothing
+    where: str | None  # as of ``TrackerThread``
 
 
 class TrackerThread:
@@ -153,6 +153,8 @@ class TrackerThread:
         self._queue: queue.SimpleQueue[Trial | tuple[Trial | None, Path | None] | None]
         self._queue = queue.SimpleQueue()
         self.error: str | None = None
+        # How to look at what the tracker holds, known at its end; None if the tracker says nothing.
+        self.where: str | None = None
         self.failed = self._over = False  # over: the search has ended
         self.progressed = time.monotonic()
         self._n_put = self._n_logged = 0
@@ -174,12 +176,6 @@ class TrackerThread:
     def waits(self) -> bool:
         """Whether another search, which still runs, has the tracker."""
         return any(not earlier._over for earlier in self._earlier)
-
-    @property
-    def where(self) -> str | None:
-        """How to look at what the tracker holds; None if it says nothing."""
-        where = getattr(self._tracker, "where", None)
-        return where if isinstance(where, str) else None
 
     @property
     def left(self) -> int:
@@ -229,6 +225,8 @@ class TrackerThread:
                     self._log(item)
             if item is not None:
                 self._tracker.end(*item)
+                where = getattr(self._tracker, "where", None)  # perhaps a property that raises
+                self.where = where if isinstance(where, str) else None
         except BaseException as error:  # a tracker is somebody else's code, as is what it calls
             self.error = hide_password(f"{type(error).__name__}: {error}".split("\n")[0])[:300]
             self.failed = True
