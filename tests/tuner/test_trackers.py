@@ -17,6 +17,7 @@ import toys
 from paceline.errors import UsageError
 from paceline.study.trials.trial import Trial
 from paceline.tuner.arguments import provenance
+from paceline.tuner.search import run
 from paceline.tuner.trackers.base import TrackedStudy, Tracker
 from paceline.tuner.trackers.choice import make_trackers
 from paceline.tuner.trackers.threads import SessionTracker, TrackersOfSession, TrackerThreads
@@ -427,6 +428,21 @@ def test_where_runs_are_is_asked_in_the_trackers_thread_at_its_end(
     made.close(lambda trial: None)
     assert notes == ["t: https://runs/s" if ends else "t no longer logs this search: KeyError: 0"]
     assert len(runs.threads) == 1 and len(runs.trials) == 1
+
+
+def test_a_search_that_fails_at_its_end_leaves_the_tracker_to_the_next_one(monkeypatch) -> None:
+    def lost(*of: Any) -> None:
+        raise OSError("stale file handle")
+
+    told, notes = Told(), list[str]()
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "find_saved", lost)
+        with pytest.raises(OSError, match="stale file handle"):
+            search(told, n_trials=1)
+    assert len(told.trials) <= 1 and told.ends == []
+    search(told, n_trials=1, notes=notes, overwrite=True)
+    assert [trial.number for trial in told.trials] == [0, 0] and len(told.ends) == 1
+    assert not [note for note in notes if "another search" in note]
 
 
 def test_no_thread_of_a_tracker_is_left() -> None:

@@ -213,6 +213,7 @@ class SearchRun:
             self._guard.begin(self._arguments.n_trials)
             self.models.forget_failed()
             if context.trackers is not None:
+                stack.callback(context.trackers.abandon)
                 context.trackers.begin(self._tracked())
             stack.callback(self._finish, search, began)
             stack.callback(study.close)

@@ -92,6 +92,14 @@ class TrackerThreads:
                 self.note(f"{thread.name}: {thread.where}")
         self._tell_errors()
 
+    def abandon(self) -> None:
+        """The search logs no more, though an error may have kept it from ``close``.
+
+        A later search with a tracker of these waits for their threads.
+        """
+        for thread in self._threads:
+            thread.abandon()
+
     def _wait_for(self, thread: TrackerThread | SessionTracker, limit: float) -> bool:
         """Wait until a tracker has ended; False if it takes too long."""
         began, told = time.monotonic(), False
@@ -193,7 +201,7 @@ class TrackerThread:
         self._queue.put((best, model))
 
     def abandon(self) -> None:
-        """End after all that was put before, and do not end the tracker: its process has died."""
+        """End after all that was put before; unless ``finish`` came, do not end the tracker."""
         self._over = True
         self._queue.put(None)
 
@@ -294,6 +302,9 @@ class SessionTracker:
     def finish(self, best: Trial | None, model: Path | None) -> None:
         """End after all that was put before."""
         self._call("finish", best, model)
+
+    def abandon(self) -> None:
+        """The session does so at the end of the call."""
 
     def join(self, seconds: float) -> bool:
         """Whether the tracker has ended."""
