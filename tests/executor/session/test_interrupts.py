@@ -56,6 +56,19 @@ def process():
     process._channel.close()
 
 
+class Unreadable(Exception):
+    """It cannot be unpickled."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(one)
+
+
+def test_what_cannot_be_read_is_said_to_be_so(process) -> None:
+    process.other.send(Unreadable(1, 2))
+    with pytest.raises(RuntimeError, match="cannot read what the process has sent: TypeError: "):
+        process.receive(20)
+
+
 def _ctrl_c(process, thread_says, functions=None, say=lambda *_: None, *, asked=False) -> object:
     """Runs a call whose process says what a generator yields, which may press Ctrl-C.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import traceback
@@ -114,7 +115,9 @@ class RaisedError:
         cause = error.__cause__
         try:
             dumps(error)
-        except Exception:  # it holds what cannot be sent
+            # As unpickling makes it, which would also change classes of the user's in this process.
+            copy.copy(error)
+        except Exception:  # it holds what cannot be sent, or is made from other arguments
             error = RuntimeError(f"{type(error).__name__}: {error}")
         return cls(error, trace, None if cause is None else cls.of(cause))
 

@@ -157,7 +157,10 @@ class JaxProcess:
         self._send(Answered(asked, failed=True), ANSWER)
 
     def receive(self, seconds: float) -> Any:
-        """The next ``Told`` or ``CallEnded`` of the process; None if nothing comes in time."""
+        """The next ``Told`` or ``CallEnded`` of the process; None if nothing comes in time.
+
+        Raises RuntimeError if it cannot be read; the process may then wait for an answer.
+        """
         try:
             frame = self._inbox.get(timeout=seconds)
         except queue.Empty:
@@ -165,7 +168,11 @@ class JaxProcess:
         if frame is None:
             self._inbox.put(None)  # a function of the session may hide the error
             raise ProcessDiedError(self._child.wait())
-        message = frame.message()
+        try:
+            message = frame.message()
+        except Exception as error:  # an object may raise anything when it is unpickled
+            text = f"{type(error).__name__}: {error}"
+            raise RuntimeError(f"cannot read what the process has sent: {text}") from error
         self.busy = self.busy and not isinstance(message, CallEnded)
         return message
 
