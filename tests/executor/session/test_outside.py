@@ -313,6 +313,50 @@ def test_globals_of_another_module_of_the_user(
     del sys.modules["others_state"]
 
 
+@pytest.fixture
+def module_of_user(monkeypatch, tmp_path: Path) -> Any:
+    (tmp_path / "sent_models.py").write_text("UNITS = 1\ndef build(hp):\n    return UNITS\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("sent_models")
+    del sys.modules["sent_models"]
+
+
+def test_of_two_threads_that_send_one_waits_for_the_other(module_of_user: Any) -> None:
+    """Where the first ended, the second pickled by name, and raised at its end."""
+    sent: list[bytes] = []
+    begun, there = threading.Event(), []
+
+    def second() -> None:
+        begun.set()
+        with sent_by_value():
+            there.append(first_left)
+            sent.append(cloudpickle.dumps(module_of_user.build))
+
+    first_left = False
+    with sent_by_value():
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert begun.wait(20)
+        with sent_by_value():  # of a model within a call
+            pass
+        sent.append(cloudpickle.dumps(module_of_user.build))
+        first_left = True
+    thread.join(20)
+    assert there == [True]
+    assert [b"UNITS" in each for each in sent] == [True, True]
+    assert "sent_models" not in cloudpickle.list_registry_pickle_by_value()
+
+
+def test_a_module_that_the_user_sends_by_value_stays_so(module_of_user: Any) -> None:
+    cloudpickle.register_pickle_by_value(module_of_user)
+    try:
+        with sent_by_value():
+            pass
+        assert "sent_models" in cloudpickle.list_registry_pickle_by_value()
+    finally:
+        cloudpickle.unregister_pickle_by_value(module_of_user)
+
+
 def test_what_cannot_come_back_is_named() -> None:
     numbers, files, model = itertools.count(), {"a": 1}, None
     fine = [0]

@@ -75,9 +75,9 @@ class SentModel:
         """Of a compiled model of this process, as it is now."""
         buffers: list[pickle.PickleBuffer] = []
         written = io.BytesIO()
-        send_classes_anew()
         try:
             with sent_by_value():
+                send_classes_anew()
                 pickler = _ModelPickler(written, protocol=5, buffer_callback=buffers.append)
                 pickler.dump((model, _described(model)))
                 pickler.dump(list(pickler.graph()))

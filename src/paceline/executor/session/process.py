@@ -138,8 +138,8 @@ class JaxProcess:
 
         Raises as ``call``, which does all of it.
         """
-        send_classes_anew()
         with sent_by_value():
+            send_classes_anew()
             self._send(SessionSettings.of_session(), SETTINGS)
             self.busy = True
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,24 +15,30 @@ import cloudpickle
 
 from paceline.pack.callbacks.reachable import is_users_module
 
+#: Of the thread that pickles by value: what cloudpickle is told counts for all threads.
+_pickling = threading.RLock()
+
 
 @contextmanager
 def sent_by_value() -> Iterator[None]:
     """A block in which functions and classes of the user's modules are pickled by value.
 
     Otherwise the other process would import a module from its file. Its globals would then have
-    their first values, and whatever the module does at its import would be done again.
+    their first values, and whatever the module does at its import would be done again. One thread
+    at a time is in such a block.
     """
-    modules = []
-    for name, module in list(sys.modules.items()):
-        if name == getattr(module, "__name__", None) != "__main__" and is_users_module(module):
-            cloudpickle.register_pickle_by_value(module)
-            modules.append(module)
-    try:
-        yield
-    finally:
-        for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
+    with _pickling:
+        modules, before = [], cloudpickle.list_registry_pickle_by_value()  # of the user's
+        try:
+            for name, module in list(sys.modules.items()):
+                users = name == getattr(module, "__name__", None) != "__main__"
+                if users and name not in before and is_users_module(module):
+                    cloudpickle.register_pickle_by_value(module)
+                    modules.append(module)
+            yield
+        finally:
+            for module in modules:
+                cloudpickle.unregister_pickle_by_value(module)
 
 
 #: cloudpickle (3.0 to 3.1, and back to 1.2) numbers classes that it pickles by value. Unpickling a
@@ -49,7 +56,7 @@ def why_no_classes() -> str | None:
 
 
 def send_classes_anew() -> None:
-    """Makes the next message hold the user's classes as they are now.
+    """Makes the next message hold the user's classes as they are now; in ``sent_by_value``.
 
     Under its old number, the process would keep a class with the globals of the last message.
     """
