@@ -59,7 +59,13 @@ def test_what_comes_of_each_pack_in_their_order(threads):
 
 def test_a_full_device_counts_where_nothing_else_was_done(threads):
     full, rest = pack(lambda: "epoch", 0, 1), pack(lambda: "epoch", 2, free=1)
-    for packs, at_once, n in (([full, full], 2, 4), ([full], 2, 0), ([full, rest], 2, 0)):
+    failed = pack(fails, 3, 4)  # its epoch was short
+    for packs, at_once, n in (
+        ([full, full], 2, 4),
+        ([full], 2, 0),
+        ([full, rest], 2, 0),
+        ([full, failed], 2, 0),
+    ):
         found = EpochRound([("a", each) for each in packs], threads)
         found.run(nothing, None, lockstep=False)
         assert found.n_full(at_once) == n

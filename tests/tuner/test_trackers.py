@@ -366,8 +366,9 @@ def test_of_two_searches_that_run_at_once_a_tracker_logs_one_after_the_other(
     second.log_trial(Trial(7, "complete"))
     second.close(lambda trial: None)
     assert notes == [
-        "t logs another search that still runs: 1 trials of this one are logged after it. To log "
-        "both at once, pass each search its own tracker"
+        "t logs another search that still runs: 1 trials of this one are logged after it. If the "
+        "program ends before, the next search on the study logs them. To log both at once, pass "
+        "each search its own tracker"
     ]
     assert of == []
     first.log_trial(Trial(0, "complete"))

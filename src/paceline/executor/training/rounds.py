@@ -78,9 +78,10 @@ class EpochRound:
     def n_full(self, packs_at_once: int) -> int:
         """Number of trials that trained if the round shows how fast a full device is; else 0.
 
-        ``packs_at_once`` packs can train at once.
+        ``packs_at_once`` packs can train at once. An epoch that failed was short.
         """
-        full = len(self.packs) == packs_at_once and not any(pack.free for pack in self.packs)
+        full = len(self.trained) == len(self.packs) == packs_at_once
+        full = full and not any(pack.free for pack in self.packs)
         # Building and tracing models during the round took a share of the round's seconds.
         return sum(len(pack.slots) for pack in self.packs) if full and not self._disturbed else 0
 

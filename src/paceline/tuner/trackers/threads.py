@@ -108,8 +108,8 @@ class TrackerThreads:
             if thread.waits:  # perhaps for this search to return: it runs in a callback, say
                 self.note(
                     f"{thread.name} logs another search that still runs: {thread.left} trials of "
-                    "this one are logged after it. To log both at once, pass each search its own "
-                    "tracker"
+                    "this one are logged after it. If the program ends before, the next search on "
+                    "the study logs them. To log both at once, pass each search its own tracker"
                 )
                 return False
             if not told and now - began > self.LONG:
