@@ -23,10 +23,10 @@ from paceline.executor.base import (
     Weights,
     settled,
 )
+from paceline.executor.batch_checks import batches_checked
 from paceline.executor.state.facts import FitFacts
 from paceline.executor.state.fit_state import Arrays, FitState
 from paceline.executor.tf_replicas import Replicas, find
-from paceline.executor.wide_integers import checked
 from paceline.pack.callbacks.per_trial import numbers
 from paceline.pack.callbacks.state import release
 from paceline.program import keras_private
@@ -162,7 +162,7 @@ class FitExecutor:
         callbacks = [*state.among(own), _Reporter(job, report, state)]
         epochs = first + job.epochs
         try:
-            with values_kept(model), checked(model):
+            with values_kept(model), batches_checked():
                 model.fit(**arguments, epochs=epochs, callbacks=callbacks, verbose=0)
         except BaseException as error:
             release(callbacks)  # their ``on_train_end`` was not called

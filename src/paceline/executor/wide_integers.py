@@ -1,25 +1,22 @@
 """Makes sure that models cast integers beyond 32 bits to floats before they do anything with them.
 
 ``data/wide_integers.py`` says why. Packs are given such data as floats from the beginning; in
-Keras' own ``fit`` each batch is looked at.
+Keras' own methods each batch is looked at: ``batch_checks.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import jax
-import keras
 import numpy as np
 
-from paceline.data.arrays import ArrayData, find_wide, in_native_order
-from paceline.data.batched import BatchedDataset, size_of
+from paceline.data.arrays import ArrayData
+from paceline.data.batched import BatchedDataset
 from paceline.data.wide_integers import as_floats, error_of
-from paceline.executor.tokens import TokenChecks
 from paceline.program import keras_private, trace
 from paceline.program.data_paths.integer_casts import casts_at_once
 from paceline.program.trace import State, Step
@@ -47,7 +44,7 @@ def check_casts(
         sample = data.sample if isinstance(data, BatchedDataset) else data
         sample = replace(sample, wrapped=data.wrapped)
         shapes = [replace(sample, wide=cast).step_shapes(n) for cast in ({}, data.wide)]
-        number = _first_that_is_not_cast(model, [step], shapes, data.wide)
+        number = first_that_is_not_cast(model, [step], shapes, data.wide)
         if number is not None:
             raise error_of(data.wide[number], what)
 
@@ -65,14 +62,16 @@ def cast_for(models: Iterable[Any], data: ArrayData) -> ArrayData:
     return replace(data, inputs=as_floats(data.inputs, data.wide, "validation data"), wide={})
 
 
-def _first_that_is_not_cast(
+def first_that_is_not_cast(
     model: Any, steps: Iterable[Callable[..., Step]], shapes: Sequence[Any], wide: Iterable[int]
 ) -> int | None:
     """The number of the first of the ``wide`` arrays that steps do not cast at once; None: all are.
 
     ``shapes`` are those of a batch, with dtypes: with integers, and with floats.
     """
-    state = trace.shapes_only(State(*trace.variables_of(model)))
+    state = None  # of a model that is not compiled, and only predicts
+    if getattr(model, "optimizer", None) is not None:
+        state = trace.shapes_only(State(*trace.variables_of(model)))
     for step in steps:
         try:
             whole, floats = (step(model, state, each) for each in shapes)
@@ -82,40 +81,3 @@ def _first_that_is_not_cast(
             if not casts_at_once(whole, floats, number - len(jax.tree.leaves(shapes[0]))):
                 return number
     return None
-
-
-@contextmanager
-def checked(model: Any) -> Iterator[None]:
-    """A block in which ``fit`` of a model sees integers beyond 32 bits as floats.
-
-    Arrays of the other byte order than this machine's, which JAX refuses, are put into its own.
-    ``fit`` raises a DataError where the model does not cast these at once, and for numbers beyond
-    an Embedding.
-    """
-    if keras.backend.backend() != "jax":
-        yield
-        return
-    known: set[Any] = set()
-    tokens = TokenChecks()
-
-    def seen(batch: Any) -> Any:
-        batch = in_native_order(batch)
-        parts = tuple(batch) if type(batch) in (tuple, list) else (batch,)
-        if not keras_private.is_built(model):  # ``fit`` looks at shapes alone
-            return batch
-        wide = find_wide(parts)
-        if not wide:
-            tokens.check_batch(model, parts)
-            return batch
-        key = jax.tree.structure(batch), *wide
-        if key not in known:
-            steps, n = (trace.trace_train, trace.trace_test), size_of(batch)
-            shapes = [ArrayData(batch, n, wide=cast).batch_shapes(n) for cast in ({}, wide)]
-            number = _first_that_is_not_cast(model, steps, shapes, wide)
-            if number is not None:
-                raise error_of(wide[number], "a batch of the data")
-            known.add(key)
-        return as_floats(batch, wide, "a batch of the data")
-
-    with keras_private.batches_through(seen):
-        yield

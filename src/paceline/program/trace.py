@@ -303,6 +303,20 @@ def _trace_test(model: Any, state: State, batch: Any, *, reads_optimizer: bool) 
         return replace(_trace(step, inputs, batch), reads_optimizer=reads_optimizer)
 
 
+def trace_predict(model: Any, state: State | None, batch: Any) -> Step:
+    """Traces ``model.predict_step``, for which the model need not be compiled, nor has a state."""
+    del state  # an argument as of the other steps
+
+    def step(trainable: Any, non_trainable: Any, data: Any) -> Any:
+        return model.predict_step((trainable, non_trainable), data)
+
+    given = [list(model.trainable_variables), list(model.non_trainable_variables)]
+    shapes = [[jax.ShapeDtypeStruct(v.shape, v.dtype) for v in part] for part in given]
+    with _emptied([v for part in given for v in part]):
+        closed = jax.make_jaxpr(step)(*shapes, batch)
+    return Step(closed, canonicalise(closed), ())
+
+
 @contextlib.contextmanager
 def _emptied(variables: Sequence[Any]) -> Iterator[None]:
     """A block in which variables have no values, and Keras' error about one says what it means."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import keras
 
+from paceline.executor.batch_checks import methods_patched
 from paceline.program.keras_private import RefCountedPatch
 
 #: The type of Keras' own ``fit``, or of what another library has put in its place.
@@ -21,9 +22,12 @@ FitInterceptor = Callable[[Any, Fit, tuple[Any, ...], dict[str, Any]], Any]
 _here = threading.local()
 
 
-def intercepted() -> AbstractContextManager[None]:
+@contextmanager
+def intercepted() -> Iterator[None]:
     """A block in which ``keras.Model.fit`` asks the handler of its thread; blocks may overlap."""
-    return _patch.applied()
+    # The patch of ``fit`` that looks at batches comes first, and goes last.
+    with methods_patched(), _patch.applied():
+        yield
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from paceline.compat.interception.call import CallOutcome, FunctionCall
 from paceline.compat.interception.fit_patch import FitInterceptor, handled_by
 from paceline.compat.interception.sharing.gates import Gates
 from paceline.compat.interception.sharing.process_state import ProcessState
+from paceline.executor.batch_checks import batches_checked
 from paceline.program import keras_private
 from paceline.program.foreign.tensorflow import accept_tensorflow
 
@@ -132,7 +133,7 @@ class FunctionThread:
             assert self.fit is not None
             if self.gates:
                 sys.settrace(self._entered)
-            with handled_by(self.fit):
+            with batches_checked(), handled_by(self.fit):
                 outcome.value = outcome.call.function()
         except Cancelled:
             pass

@@ -23,7 +23,6 @@ from paceline.compat.interception.model_variables import ModelVariables
 from paceline.compat.interception.sharing.claims import callbacks_of
 from paceline.errors import DataError, TrialCrashError
 from paceline.executor.base import EpochReport
-from paceline.executor.wide_integers import checked
 from paceline.pack.callbacks.packable import names_model
 from paceline.pack.callbacks.slot_model import FROZE, check_attributes, plain_attributes
 from paceline.program.canonical import Unpackable
@@ -117,8 +116,7 @@ class FitHandler:
         if isinstance(given, (list, tuple)) or (given is None and len(args) < 6):
             kwargs = {**kwargs, "callbacks": [*(given or ()), watched_by(self._thread)]}
         began = time.perf_counter()
-        with checked(model):
-            history = original(model, *args, **kwargs)
+        history = original(model, *args, **kwargs)
         seconds = time.perf_counter() - began
         epochs = len(getattr(history, "epoch", ()))
         self._thread.outcome.fits.append(FitRecord(epochs, seconds, None, "fit", why))

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from paceline.data.inputs import TrialInputs
 from paceline.executor.base import Job, SearchData, SiblingModelBuilder, UserNotifier
+from paceline.executor.batch_checks import batches_checked
 from paceline.executor.model_builder import (
     SmallerBatchSteps,
     alike_key,
@@ -529,4 +530,5 @@ def _driver(group: TrialGroup, job: Job, member: int) -> CallbackDriver | None:
         work.train.batch_shapes(work.batch_size),
         {"epochs": job.first_epoch + job.epochs, "steps": work.epochs.of(0)[2]},
         job.seed,
+        batches_checked,
     )

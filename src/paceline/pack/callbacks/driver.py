@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import keras
@@ -54,6 +54,7 @@ class CallbackDriver:
         params: What Keras tells callbacks: epochs, steps, and the trial.
         seed: The trial's seed. In ``fit`` trials train one after another, each from its seed; so
             here each has random states of its own.
+        calls: A block in which callbacks are called, apart from those that the driver needs.
     """
 
     def __init__(
@@ -63,8 +64,10 @@ class CallbackDriver:
         batch: Any,
         params: Mapping[str, Any],
         seed: int,
+        calls: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._given, self._make, self._batch = list(callbacks), make, batch
+        self._calls = calls
         self._params = {"verbose": 0, **params}
         self._draws = any(type(each) not in _DRAW_NOTHING for each in callbacks)
         self._by_batch = any(map(acts_by_batch, callbacks))
@@ -247,7 +250,11 @@ class CallbackDriver:
     def _calling(self) -> Iterator[None]:
         """A block in which callbacks are called."""
         assert self._model is not None
-        with self._random.present() if self._draws else nullcontext(), self._model.in_place():
+        with ExitStack() as stack:
+            if self._draws:
+                stack.enter_context(self._random.present())
+                stack.enter_context(self._calls())
+            stack.enter_context(self._model.in_place())
             yield
 
     def _begin(self) -> None:
