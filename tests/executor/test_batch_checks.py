@@ -1,4 +1,4 @@
-"""What users' own ``evaluate``, ``predict`` and their like are given: the right numbers, or none."""
+"""What users' own ``evaluate``, ``predict`` and their like are given: right numbers, or none."""
 
 from __future__ import annotations
 
@@ -176,7 +176,10 @@ def test_the_methods_are_those_of_keras_before_and_after() -> None:
 def test_a_patch_of_another_library_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     with batches_checked():
         ours = keras.Model.predict
-        theirs = lambda *given, **named: ours(*given, **named)  # noqa: E731
+
+        def theirs(*given: Any, **named: Any) -> Any:
+            return ours(*given, **named)
+
         monkeypatch.setattr(keras.Model, "predict", theirs)
     assert keras.Model.predict is theirs
     assert predict(dense(), X, None) == ours(dense(), X, verbose=0).tolist()

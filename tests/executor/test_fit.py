@@ -144,6 +144,23 @@ def test_the_last_report_has_the_weights_of_its_epoch_whatever_comes_after():
     assert np.any(last.weights()[0][0])
 
 
+def test_the_weights_are_in_the_order_of_a_model_that_is_built_again():
+    class Freezes(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.layers[0].trainable = epoch == 0
+
+    one = job()
+    one.callbacks = lambda number, model: [Freezes()]
+    executor = FitExecutor(DATA)
+    executor.submit(one)
+    found = [report.weights() for report in run(executor)]
+    again = one.rebuild()
+    lists = again.trainable_variables, again.non_trainable_variables
+    for weights in found:
+        for values, variables in zip(weights, lists, strict=True):
+            assert [value.shape for value in values] == [variable.shape for variable in variables]
+
+
 def test_epochs_count_from_one_wherever_they_begin():
     executor = FitExecutor({**DATA, "initial_epoch": 2})
     executor.submit(job(epochs=4))

@@ -450,6 +450,52 @@ def test_models_that_begin_with_text_train_in_packs(fresh_folder: Path) -> None:
         assert set(found[name]["plans"]) == {"fit"} and why in found[name]["notes"][-1]
 
 
+FREEZES = """
+import json
+import numpy as np
+
+X = np.random.default_rng(0).normal(size=(48, 3)).astype("float32")
+Y = (X @ np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])).astype("float32")
+CALL = dict(epochs=2, batch_size=16, shuffle=False)
+
+
+class Freezes(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.model.layers[0].trainable = False
+
+
+def build(hp):
+    one, two = [keras.layers.Dense(n, kernel_initializer="ones") for n in (3, 2)]
+    made = keras.Sequential([keras.Input((3,)), one, two])
+    made.compile(keras.optimizers.SGD(hp.Choice("lr", [0.01, 0.02])), "mse")
+    return made
+
+
+notes = []
+tuner = paceline.Tuner(build, "min:loss", "s", sampler="grid", on_note=notes.append)
+tuner.search(X, Y, n_trials=2, callbacks=[Freezes()], **CALL)
+own, best = build(paceline.HyperParameters(tuner.best_hparams)), tuner.best_model()
+loss = own.fit(X, Y, callbacks=[Freezes()], verbose=0, **CALL).history["loss"]
+weights = [[w.tolist() for w in made.get_weights()] for made in (best, own)]
+trial = max(map(tuner.trial, (0, 1)), key=lambda each: each.hparams == tuner.best_hparams)
+found = {"notes": notes, "plan": trial.plan, "losses": [trial.history["loss"], loss]}
+print("FOUND" + json.dumps({**found, "weights": weights}))
+"""
+
+
+@pytest.mark.parametrize("session", ["tensorflow first", "torch"])
+def test_layers_that_are_frozen_as_training_begins_are_in_the_session(
+    session: str, fresh_folder: Path
+) -> None:
+    found = run(session, FREEZES, fresh_folder)
+    assert found["plan"] == "fit"
+    assert not [note for note in found["notes"] if "cannot be saved" in note]
+    best, own = found["weights"]
+    assert best[0] == np.ones((3, 3)).tolist()  # the frozen kernel
+    for got, want in (*zip(best, own, strict=True), found["losses"]):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
 STOPS = """
 import json, os, signal
 import numpy as np

@@ -216,6 +216,11 @@ class _Reporter(keras.callbacks.Callback):
         self._epochs = state.epoch  # the user's ``initial_epoch`` is not counted
         self._last = time.perf_counter()
         self._final: EpochReport | None = None
+        self._built: tuple[list[Any], list[Any]] = [], []
+
+    def set_model(self, model: Any) -> None:
+        super().set_model(model)
+        self._built = model.trainable_variables, model.non_trainable_variables
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         assert self.model is not None
@@ -259,4 +264,8 @@ class _Reporter(keras.callbacks.Callback):
             return [np.array(keras.ops.convert_to_numpy(v)) for v in variables]
 
         assert self.model is not None
-        return values(self.model.trainable_variables), values(self.model.non_trainable_variables)
+        lists = self.model.trainable_variables, self.model.non_trainable_variables
+        if sum(map(len, lists)) == sum(map(len, self._built)):
+            # A callback may have frozen layers since; the model that build makes again has not.
+            lists = self._built
+        return values(lists[0]), values(lists[1])

@@ -37,8 +37,9 @@ Whether TensorFlow is installed
     of every search where it is installed. ``no_tensorflow`` answers for it until the user's code
     has imported TensorFlow. Until then, draws of TensorFlow's own have no seed.
 ``get_data_adapter``
-    returns what ``fit`` and ``evaluate`` read batches from. ``batches_through`` looks at each batch
-    there: later its integers of 64 bits have lost half of them (``executor/wide_integers.py``).
+    returns what ``fit``, ``evaluate`` and ``predict`` read batches from. ``batches_through`` looks
+    at each batch there: later its integers of 64 bits have lost half of them
+    (``executor/batch_checks.py``).
 
 ``RefCountedPatch`` is how this package replaces functions of Keras and JAX: once, for as long as
 any search needs the change.
@@ -433,14 +434,29 @@ def _place(variable: Any) -> dict[str, Any]:
 @contextmanager
 def emptied(variables: Sequence[Any]) -> Iterator[None]:
     """A block in which variables have no value, as while ``fit`` runs a step."""
-    before = [getattr(variable, VALUE) for variable in variables]
-    try:
-        for variable in variables:
-            setattr(variable, VALUE, None)
-        yield
-    finally:
-        for variable, value in zip(variables, before, strict=True):
-            setattr(variable, VALUE, value)
+    # A cell is neither read, which fetches the array from a slot, nor written.
+    cells = [(variable, _Empty()) for variable in variables if is_bound(variable)]
+    with bound(cells):
+        before = [getattr(variable, VALUE) for variable in variables]
+        try:
+            for variable in variables:
+                setattr(variable, VALUE, None)
+            yield
+        finally:
+            for variable, value in zip(variables, before, strict=True):
+                setattr(variable, VALUE, value)
+
+
+class _Empty:
+    """The place of no array."""
+
+    _value: Any = None
+
+    def get(self) -> Any:
+        return self._value
+
+    def set(self, value: Any) -> None:
+        self._value = value
 
 
 def _get(variable: Any) -> Any:
@@ -572,7 +588,7 @@ _adapter_before: Any = None
 
 @contextmanager
 def batches_through(function: Callable[[Any], Any]) -> Iterator[None]:
-    """A block in which this thread's ``fit`` and ``evaluate`` on JAX take batches from a function.
+    """A block in which this thread's ``fit`` and its like on JAX take batches from a function.
 
     It is given a batch of NumPy arrays before JAX is, and returns one.
     """
