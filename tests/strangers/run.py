@@ -16,6 +16,7 @@ The interpreter needs KerasTuner, Talos, TensorFlow and Optuna: requirements/com
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -23,6 +24,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -100,8 +102,6 @@ SESSIONS = {
     "tensorflow first": Session("TensorFlow is imported first", True, _TENSORFLOW),
     "trained": Session("a model was trained on TensorFlow", True, _TENSORFLOW, trains=True),
 }
-#: Sessions in which Keras runs on JAX.
-_JAX = ("jax", "paceline first")
 # Imported after these, as they start no thread and take long.
 _MORE = (
     "numpy",
@@ -112,7 +112,8 @@ _MORE = (
     "jax",
     "tensorflow",
 )
-#: The original's run on JAX: only where a script on JAX differs from the original on TensorFlow.
+#: The original's run on JAX: only where a script in the session "jax", of which the user has chosen
+#: JAX, differs from the original on TensorFlow.
 _ON_JAX = "original on jax"
 _ORIGINAL_ON_JAX = Session("the original, on JAX", False, _TENSORFLOW, "jax")
 
@@ -131,6 +132,17 @@ def scripts(wanted: Iterable[str] = ()) -> list[str]:
 def digest(name: str) -> str:
     """Of a script's text, so that a result can be told from that of another text."""
     return hashlib.sha256((HERE / f"{name}.py").read_bytes()).hexdigest()[:16]
+
+
+@functools.cache
+def code() -> str | None:
+    """Day and commit of the code that runs, "2030-01-31 0a1b2c3d"; None outside of a repository."""
+    git = ["git", "-C", str(HERE)]
+    show = [*git, "show", "--no-patch", "--format=%cs %h", "--abbrev=8"]
+    found = subprocess.run(show, capture_output=True, text=True, check=False).stdout.strip()
+    differs = [*git, "diff", "--quiet", "HEAD", "--", str(DOCS.parent / "src")]
+    changes = bool(found) and subprocess.run(differs, check=False).returncode
+    return (found + " with changed files" * bool(changes)) or None
 
 
 def changed(text: str) -> str:
@@ -211,7 +223,7 @@ class Starter:
             sizes = [int(line.removeprefix("pack ")) for line in lines if line.startswith("pack ")]
             notes = [line[:300] for line in errors.splitlines() if _NOTES.search(line)]
             counts = {"together": max(sizes, default=0), "fits": lines.count("fit")}
-            found |= {**counts, "alone": "alone" in lines, "notes": notes[:4]}
+            found |= {**counts, "alone": "alone" in lines, "notes": notes[:4], "code": code()}
         return found
 
 
@@ -233,7 +245,10 @@ def verdict(original: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 
 
 def training(found: Mapping[str, Any]) -> str:
-    """How the trials of a run trained: "packs", "in part", "one at a time", "fit" or "none"."""
+    """How the trials of a run trained: "packs", "in part", "one at a time", "fit" or "none".
+
+    A pack may have held one trial alone: ``found["together"]`` is the most that one has held.
+    """
     if found["fits"]:
         return "in part" if found["together"] > 1 else "fit"
     own_fit = any(re.search(r"Keras' (own )?fit", note) for note in found["notes"])
@@ -244,20 +259,15 @@ def training(found: Mapping[str, Any]) -> str:
 
 
 def judged(runs: Mapping[str, Any]) -> dict[str, str]:
-    """Session -> verdict, of all runs of a script; on JAX the original on JAX counts, too."""
+    """Session -> verdict, of all runs of a script; in "jax" the original on JAX counts, too."""
     found: dict[str, str] = {}
     if "original" not in runs:
         return found
     for session in runs.keys() & {name for name, each in SESSIONS.items() if each.ours}:
         found[session] = verdict(runs["original"], runs[session])
-        if found[session] == "differs" and session in _JAX and _ON_JAX in runs:
+        if found[session] == "differs" and session == "jax" and _ON_JAX in runs:
             found[session] = verdict(runs[_ON_JAX], runs[session])
     return found
-
-
-def on_jax(runs: Mapping[str, Any]) -> list[str]:
-    """The verdicts on a script's runs in sessions that Paceline has begun on JAX."""
-    return [says for session, says in judged(runs).items() if session in _JAX]
 
 
 def run_all(names: Sequence[str], given: argparse.Namespace) -> dict[str, Any]:
@@ -308,7 +318,8 @@ def run_all(names: Sequence[str], given: argparse.Namespace) -> dict[str, Any]:
         differ = [
             name
             for name in names
-            if "differs" in on_jax(kept[name]["runs"]) and _ON_JAX not in kept[name]["runs"]
+            if judged(kept[name]["runs"]).get("jax") == "differs"
+            and _ON_JAX not in kept[name]["runs"]
         ]
         run_session(_ON_JAX, differ, Path(home))
     return kept
@@ -323,19 +334,36 @@ def table(results: Mapping[str, Any]) -> str:
     """The table of the documentation, from the results."""
     ran = {session for one in results.values() for session in judged(one["runs"])}
     ours = [name for name in SESSIONS if name in ran]
-    rows = ["| kind of script | scripts | " + " | ".join(_head(results, s) for s in ours) + " |"]
-    rows.append("|---" * (2 + len(ours)) + "|")
+    heads = [SESSIONS["original"].says, *(_head(results, session) for session in ours)]
+    rows = ["| kind of script | scripts | " + " | ".join(heads) + " |"]
+    rows.append("|---" * (2 + len(heads)) + "|")
     for kind, says in [*((f"{kind}/", says) for kind, says in KINDS.items()), ("", "all")]:
         names = [name for name in results if name.startswith(kind)]
-        cells = [_cell(results, names, session) for session in ours]
+        cells = [_original(results, names), *(_cell(results, names, each) for each in ours)]
         rows.append(f"| {says} | {len(names)} | " + " | ".join(cells) + " |")
-    return "\n".join(rows) + "\n"
+    return "\n".join(rows) + f"\n\n{_codes(results)}\n"
+
+
+def _codes(results: Mapping[str, Any]) -> str:
+    """Of which code the runs are that the table counts, the oldest first."""
+    runs = [one["runs"][session] for one in results.values() for session in judged(one["runs"])]
+    counts = Counter(run.get("code") or "" for run in runs)
+    each = [
+        f"{n_runs} at {code.partition(' ')[2]}" if code else f"{n_runs} at earlier commits"
+        for code, n_runs in sorted(counts.items())
+    ]
+    return f"Runs with Paceline: {', '.join(each)}."
 
 
 def _head(results: Mapping[str, Any], session: str) -> str:
     """What a session is called, and whether only a sample of the scripts ran in it."""
     n_ran = sum(session in judged(one["runs"]) for one in results.values())
     return SESSIONS[session].says + (f" (a sample of {n_ran})" if n_ran < len(results) else "")
+
+
+def _original(results: Mapping[str, Any], names: Iterable[str]) -> str:
+    ends = Counter(results[name]["runs"]["original"]["ended"] for name in names)
+    return f"{ends['finished']} finished" + f"; {ends['stopped']} stopped" * bool(ends["stopped"])
 
 
 def _cell(results: Mapping[str, Any], names: Iterable[str], session: str) -> str:
@@ -346,7 +374,10 @@ def _cell(results: Mapping[str, Any], names: Iterable[str], session: str) -> str
     equal = sum(judged(one)[session] != "differs" for one in ran)
     modes = [training(one[session]) for one in ran]
     trained = len(ran) - modes.count("none")
-    return f"{equal} of {len(ran)} as the original; {modes.count('packs')} of {trained} in packs"
+    packed = [one[session] for one, mode in zip(ran, modes, strict=True) if mode == "packs"]
+    several = sum(found["together"] > 1 for found in packed)
+    counts = f"{len(packed)} of {trained} by packs' programs, {several} with trials together"
+    return f"{equal} of {len(ran)} as the original; {counts}"
 
 
 def write_tables() -> None:

@@ -60,10 +60,11 @@ STOPPED = {"ended": "stopped", "line": 7, "result": []}
 )
 def test_verdicts(original: dict[str, Any], ours: dict[str, Any], says: str) -> None:
     assert run.verdict(original, ours) == says
-    runs = {"original": original, "jax": ours, "tensorflow first": ours}
-    assert run.judged(runs) == {"jax": says, "tensorflow first": says}
-    on_jax = run.judged({**runs, "original on jax": ours})  # where the original does the same
-    assert on_jax["jax"] in ("same", "further") and on_jax["tensorflow first"] == says
+    runs = {"original": original, "jax": ours, "paceline first": ours, "tensorflow first": ours}
+    assert run.judged(runs) == dict.fromkeys(list(runs)[1:], says)
+    found = run.judged({**runs, "original on jax": ours})  # where the original does the same
+    # Who has not chosen JAX, and only imports Paceline, compares with the original on TensorFlow.
+    assert found.pop("jax") in ("same", "further") and set(found.values()) == {says}
 
 
 RAN: dict[str, Any] = {"together": 0, "fits": 0, "alone": False, "notes": []}
@@ -85,3 +86,23 @@ RAN: dict[str, Any] = {"together": 0, "fits": 0, "alone": False, "notes": []}
 )
 def test_how_trials_trained(ran: dict[str, Any], says: str) -> None:
     assert run.training(RAN | ran) == says
+
+
+def test_the_table_tells_packs_of_one_and_the_code_of_the_runs() -> None:
+    def script(together: int, **more: Any) -> dict[str, Any]:
+        ours = finished("a", **RAN | {"together": together, "code": "2030-02-01 bbb", **more})
+        return {"script": "", "runs": {"original": finished("a"), "jax": ours}}
+
+    results = {
+        "data/one": script(1, code="2030-01-31 ccc"),
+        "data/two": script(4),
+        "data/three": script(4, fits=2),
+        "scans/four": script(0),
+        "scans/five": {"script": "", "runs": {"original": STOPPED, "jax": {**RAN, **STOPPED}}},
+    }
+    head, _, *rows, _, codes = run.table(results).splitlines()
+    assert head.count("|") == 5 and "the original, on TensorFlow" in head
+    data = "3 of 3 as the original; 2 of 3 by packs' programs, 1 with trials together |"
+    assert f"| 3 | 3 finished | {data}" in rows[0]
+    assert "| 5 | 4 finished; 1 stopped | 5 of 5 as the original; 2 of 3 by" in rows[-1]
+    assert codes == "Runs with Paceline: 1 at earlier commits, 1 at ccc, 3 at bbb."
