@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
+from paceline.errors import shortened
+
 _WIDTH = 24
 
 
@@ -53,7 +55,8 @@ class ProgressBar:
 
 
 def say(text: str, speaker: str = "paceline", before: str = "") -> None:
-    """Prints a note on stderr, on one line unless it is a box."""
-    text = text if text.startswith("\n") else " ".join(text.split())  # errors may have many lines
+    """Prints a note on stderr, on one line and shortened unless it is a box."""
+    if not text.startswith("\n"):
+        text = shortened(" ".join(text.split()))  # errors may have many lines
     sys.stderr.write(f"{before}{speaker}: {text}\n")
     sys.stderr.flush()

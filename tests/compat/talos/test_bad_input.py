@@ -70,6 +70,18 @@ def test_a_function_that_always_raises(capsys):
     assert "permutation 0 failed, with {'a': 0}: KeyError: 'lr'" in capsys.readouterr().err
 
 
+def test_a_failure_with_long_params_or_errors_has_a_short_note(capsys):
+    def model(x_train, y_train, x_val, y_val, params):
+        raise ValueError("y" * 5000 + ". Pass less.")
+
+    with pytest.raises(ValueError, match="yyy") as raised:
+        scan({"a": ["z" * 3000]}, model)
+    (note,) = raised.value.__notes__
+    assert len(note) == 600 and note.endswith("raised this error")
+    (line,) = [each for each in capsys.readouterr().err.splitlines() if "permutation 0" in each]
+    assert len(line) <= 620 and line.endswith("Pass less.")
+
+
 def test_a_line_of_another_backend_is_named(capsys):
     K = SimpleNamespace(sqrt=math.sqrt)
 

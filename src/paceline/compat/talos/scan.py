@@ -30,7 +30,7 @@ from paceline.compat.talos.logs import best_row, column, write_beside
 from paceline.compat.talos.rounds import Rounds, RunFolder, ScanRound, run_paths
 from paceline.compat.talos.settings import identity, read_options, scan_details
 from paceline.compat.talos.space import ParamSpace
-from paceline.errors import BuildError
+from paceline.errors import BuildError, shortened
 
 #: A scan gives up after this many failed permutations if none has worked.
 _FAILURES = 5
@@ -324,7 +324,8 @@ class Scan:
     def _give_up(self, what: str) -> None:
         """Raises the error of the first permutation, as Talos does, with a note."""
         failure = min(self._rounds.failed, key=lambda each: each.round_index)
-        failure.error.add_note(f"{what}. The first one, with {failure.params}, raised this error")
+        first = f"{what}. The first one, with {failure.params}, raised this error"
+        failure.error.add_note(shortened(first))
         add_hint(failure.error)
         raise failure.error
 
