@@ -186,6 +186,20 @@ _KERAS_3: tuple[tuple[str, str], ...] = (
     ),
     (r"'nb_epoch'", "calls `nb_epoch` `epochs`"),
     (
+        r"'(samples_per_epoch|nb_val_samples)'",
+        "counts batches: use `steps_per_epoch` and `validation_steps`, or leave them out",
+    ),
+    (r"Dropout\w*\.__init__\(\) missing .*'rate'", "calls `p` of `Dropout` `rate`"),
+    (
+        r"passed to \w+: \{.*'batch_input_shape'",
+        "has `keras.Input(batch_shape=...)` as first layer in place of `batch_input_shape`",
+    ),
+    (r"tensorflow\.python\.keras", "is `keras`: import nothing from `tensorflow.python.keras`"),
+    (
+        r"'tensorflow' has no attribute '(Session|ConfigProto|get_default_graph|placeholder)'",
+        "runs without sessions and graphs: leave out `tf.Session` and its settings",
+    ),
+    (
         r"passed to \w+: \{.*'(init|border_mode|W_regularizer|b_regularizer|subsample|"
         r"nb_filter|nb_row|nb_col|bias)'",
         "has other names for it: `init` is `kernel_initializer`, `border_mode` is `padding`, "

@@ -26,6 +26,15 @@ def imports(line: str) -> Callable[[], object]:
     return lambda: exec(line, {})
 
 
+def raises(error: Exception) -> Callable[[], object]:
+    """Of TensorFlow, which is not installed here."""
+
+    def way() -> None:
+        raise error
+
+    return way
+
+
 def fitted(**arguments: Any) -> Any:
     return toys.softmax().fit(X, Y, verbose=0, **arguments)
 
@@ -52,6 +61,15 @@ WAYS: list[tuple[Callable[[], object], str]] = [
     (lambda: toys.softmax().output, "has `inputs[0]` and `outputs[0]` in place"),
     (lambda: keras.callbacks.ModelCheckpoint("a.hdf5"), "saves models as `.keras`"),
     (lambda: keras.backend.set_value(1, 2), "has `keras.ops` in place of"),
+    (lambda: fitted(samples_per_epoch=60), "counts batches: use `steps_per_epoch`"),
+    (lambda: keras.layers.Dropout(p=0.5), "calls `p` of `Dropout` `rate`"),
+    (lambda: keras.layers.SpatialDropout1D(p=0.5), "calls `p` of `Dropout` `rate`"),
+    (lambda: keras.layers.LSTM(2, batch_input_shape=(1, 2, 3)), "has `keras.Input(batch_shape"),
+    (
+        raises(ModuleNotFoundError("No module named 'tensorflow.python.keras'")),
+        "is `keras`: import",
+    ),
+    (raises(AttributeError("module 'tensorflow' has no attribute 'Session'")), "runs without sess"),
 ]
 
 
