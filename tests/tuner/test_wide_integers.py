@@ -228,6 +228,21 @@ def test_what_fits_into_32_bits_stays_as_it_is() -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize(
+    ("kind", "executor"),
+    slow_where(
+        itertools.product([arrays, frames, data_sets, generators, files], ("packed", "fit")),
+        lambda case: case not in [(arrays, "fit"), (data_sets, "packed")],
+    ),
+)
+def test_arrays_in_the_byte_order_of_files_are_right(kind: Any, executor: str) -> None:
+    found = []
+    for study, order in {"own": "=", "foreign": ">"}.items():
+        data, call = kind(X.astype(f"{order}f4"), X[:, 0].astype(f"{order}f4"))
+        found.append(history(study, dense, data, executor, **call))
+    assert found[0] == found[1]
+
+
 def test_a_fit_in_a_function_of_the_users_sees_floats() -> None:
     def function(build: Any, x: Any, y: Any, **call: Any) -> Any:
         keras.utils.set_random_seed(1)
@@ -256,7 +271,8 @@ def test_what_predicts_for_the_user_sees_floats() -> None:
     expected = model.predict(floats, verbose=0)
     np.testing.assert_array_equal(outputs(model, x), expected)
     np.testing.assert_array_equal(as_floats(x, model), floats)
-    with pytest.raises(paceline.DataError, match=f"predict: x, column 1, holds 1,747,.*{CAST}"):
+    what = "a batch of the data: x, column 1, holds"
+    with pytest.raises(paceline.DataError, match=f"{what} 1,747,.*{CAST}"):
         outputs(embedding(hp), x)
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
-import keras
 
 from paceline.data.arrays import FLOAT, Wide, find_wide
 from paceline.errors import DataError
@@ -47,15 +46,3 @@ def as_floats(batch: Any, wide: Iterable[int], what: str) -> Any:
     for found in find_wide(cast).values():
         raise error_of(found, what, "the data read before training need no more")
     return cast
-
-
-def as_model_casts(x: Any, model: Any) -> Any:
-    """Features as ``predict`` of a model may be given them, wide arrays as floats.
-
-    Raises DataError if there are such, and it is not known that the model casts them.
-    """
-    wide = find_wide((x,))
-    inputs = keras.tree.flatten(getattr(model, "inputs", None) or [])
-    if wide and not (inputs and all("float" in str(each.dtype) for each in inputs)):
-        raise error_of(next(iter(wide.values())), "predict")
-    return as_floats(x, wide, "predict") if wide else x

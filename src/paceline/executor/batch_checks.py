@@ -12,7 +12,7 @@ import inspect
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import jax
@@ -63,7 +63,7 @@ def batches_checked() -> Iterator[None]:
 
 def methods_patched() -> AbstractContextManager[None]:
     """A block in which models have the methods that look at batches, in threads that ask for it."""
-    return _patch.applied()
+    return _patch.applied() if keras.backend.backend() == "jax" else nullcontext()
 
 
 class _Batches:
@@ -103,11 +103,11 @@ class _Batches:
         parts = [given.get(name) for name in _PARTS]
         while parts and parts[-1] is None:
             parts.pop()
-        if not all(getattr(leaf, "shape", ()) for leaf in jax.tree.leaves(parts)):
-            return given  # lists of numbers, of which Keras says what it thinks
-        arrays = jax.tree.map(
-            lambda a: a if isinstance(a, jax.Array) else np.asarray(a), tuple(parts)
-        )
+        arrays = tuple(parts)
+        leaves = [leaf for leaf in keras.tree.flatten(parts) if leaf is not None]
+        known = all(isinstance(leaf, (np.ndarray, jax.Array)) and leaf.ndim for leaf in leaves)
+        if not leaves or not known:
+            return given  # such as lists of numbers, of which Keras says what it thinks
         if not self._built():
             arrays = in_native_order(arrays)
             if self._predicts:  # as Keras builds it

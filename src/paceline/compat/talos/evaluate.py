@@ -16,7 +16,7 @@ from paceline.compat.talos.errors import (
     TalosTypeError,
 )
 from paceline.compat.talos.logs import column
-from paceline.data.wide_integers import as_model_casts
+from paceline.executor.batch_checks import batches_checked
 
 _CONTINUOUS = ("continuous", "regression")
 _MULTI_CLASS = ("multi_class", "multiclass")
@@ -278,7 +278,8 @@ def classes(predicted: Any, task: str) -> np.ndarray:
 def outputs(model: Any, x: Any, **options: Any) -> Any:
     """Returns the outputs of a model for x [N, ...]: Keras', PyTorch's, or any with ``predict``."""
     if isinstance(model, keras.Model):
-        return model.predict(as_model_casts(x, model), **{"verbose": 0, **options})
+        with batches_checked():
+            return model.predict(x, **{"verbose": 0, **options})
     if hasattr(model, "predict"):
         return model.predict(x, **options)
     if any(kind.__module__.partition(".")[0] == "torch" for kind in type(model).__mro__):
