@@ -6,10 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import toys
+from paceline import Tuner
 from paceline.cli import output
 from paceline.cli.user_file import file_digest
 from paceline.errors import ObjectiveError
@@ -112,6 +115,36 @@ def test_data_sets_come_in_batches_of_their_own(paceline, tuner, given):
     assert type(call["x"]).__name__ == type(call["validation_data"]).__name__ == "Batches"
     assert call["y"] is None
     assert call.get("batch_size") == (8 if given else None)  # which the search refuses
+
+
+@pytest.mark.slow
+def test_a_search_on_data_sets_is_that_of_the_tuner(paceline, user_modules) -> None:
+    batches = """
+class Batches(toys.keras.utils.PyDataset):
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return -(-len(self.x) // 16)
+
+    def __getitem__(self, i):
+        return self.x[16 * i : 16 * i + 16], self.y[16 * i : 16 * i + 16]
+
+def data():
+    return Batches(*toys.data()), Batches(*toys.data(23, seed=1))
+"""
+    words = ["--trials", "2", "--epochs", "2", "--sampler", "random", "--seed", "1", "--quiet"]
+    Path("sets.py").write_text(toys.MODEL_FILE + batches, encoding="utf-8")
+    assert paceline("search", "sets.py", *words).code == 0
+    trials = paceline("trials", "sets", "--sort", "number", "--json").json
+    assert [trial["state"] for trial in trials] == ["complete"] * 2
+    made: dict[str, Any] = {}
+    exec(compile(toys.MODEL_FILE + batches, "sets.py", "exec"), made)
+    x, validation = made["data"]()
+    tuner = Tuner(toys.dense, study="own", sampler="random", seed=1, on_note=len)
+    tuner.search(x, validation_data=validation, n_trials=2, epochs=2)
+    assert [trial["value"] for trial in trials] == tuner.results()["value"].tolist()
 
 
 def test_a_deadline_becomes_a_timeout(paceline, tuner, model):

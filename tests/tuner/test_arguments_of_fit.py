@@ -150,3 +150,27 @@ def test_batches_are_shuffled_within_as_in_keras(executor: str) -> None:
         history = alone(trial, unstirred, X, Y, **call)
         # Only the order of sums differs: 2e-6 measured.
         np.testing.assert_allclose(trial.history["loss"], history["loss"], rtol=2e-5)
+
+
+@pytest.mark.parametrize("executor", ["packed", pytest.param("fit", marks=pytest.mark.slow)])
+def test_sample_weights_by_output_count_as_in_keras(executor: str) -> None:
+    def build(hp: Any) -> keras.Model:
+        inputs = keras.Input((toys.FEATURES,))
+        outputs = {n: keras.layers.Dense(1, kernel_initializer="ones", name=n) for n in "pq"}
+        model = keras.Model(inputs, {name: layer(inputs) for name, layer in outputs.items()})
+        rate = hp.Float("lr", 1e-3, 1e-2, sampling="log")
+        model.compile(keras.optimizers.SGD(rate), "mse", weighted_metrics={"p": ["mae"]})
+        return model
+
+    ramp = np.linspace(0.0, 2.0, len(X), dtype="float32")
+    y, weights = {"p": X[:, 0], "q": X[:, 1]}, {"p": ramp, "q": 3.0 - ramp}
+    call: dict[str, Any] = {"epochs": 2, "batch_size": 16, "shuffle": False}
+    settings: Any = {"study": "s", "on_note": len, "objective": "min:loss", "executor": executor}
+    search = paceline.Tuner(build, **settings)
+    search.search(X, y, sample_weight=weights, n_trials=2, **call)
+    for trial in search._require_study().trials:
+        model = build(paceline.HyperParameters(trial.hparams))
+        history = model.fit(X, y, sample_weight=weights, verbose=0, **call).history
+        for name in ("loss", "p_loss", "q_loss", "p_mae"):
+            # Only the order of sums differs, as above.
+            np.testing.assert_allclose(trial.history[name], history[name], rtol=2e-5)

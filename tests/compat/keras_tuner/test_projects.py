@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle  # noqa: TID251 - users pickle their tuners
 import shutil
 import warnings
 from pathlib import Path
@@ -196,3 +198,16 @@ def test_an_objective_that_is_not_clear_is_asked_for(project):
         path.write_text(json.dumps({**state, "score": -1.0}))
     with pytest.raises(paceline.ObjectiveError, match='no metric fits.*objective="val_accuracy"'):
         paceline.from_keras_tuner(project)
+
+
+@pytest.mark.parametrize("copied", [lambda each: pickle.loads(pickle.dumps(each)), copy.deepcopy])
+def test_a_copy_of_a_tuner_has_its_trials_and_searches_on(copied: Any, tmp_path: Path) -> None:
+    tuner = tuner_of(ours, tmp_path / "p", 2)
+    tuner.search(**DATA)
+    again = copied(tuner)
+    assert [t.score for t in again.oracle.get_best_trials(2)] == [
+        t.score for t in tuner.oracle.get_best_trials(2)
+    ]
+    again.oracle.max_trials = 3
+    again.search(**DATA)
+    assert len(again.oracle.trials) == 3
