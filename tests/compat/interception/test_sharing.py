@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import heapq
 import os
 import time
 import weakref
@@ -205,6 +206,21 @@ def test_every_use_of_what_changes_must_come_after_a_fit():
     assert why and gates == {code: {code.co_firstlineno + 3, code.co_firstlineno + 4}}
     for function in (reads_before, looks_up, any_name):
         assert why_in_order(reached({"function": function})) == (why, None)
+
+
+def test_changes_that_no_code_shows_are_found_before_a_gate():
+    """Until then nothing says that ``top`` is changed: no method of its own does it."""
+    top, names = [], []
+
+    def function(i):
+        seen = len(top)
+        heapq.heappush(top, fit(network(i)).history["loss"][-1])
+        names.append(i)
+        return seen
+
+    _, notes = together(lambda: function)
+    assert len(notes) == 1
+    assert "one of them changed 'top', which is made outside of it, while other fun" in notes[0]
 
 
 def test_paths_of_trials_own_folders_are_no_clocks():
