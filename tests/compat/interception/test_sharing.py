@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import heapq
 import os
+import threading
 import time
 import weakref
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -15,6 +18,7 @@ from types import FunctionType, ModuleType
 from typing import NamedTuple
 
 import keras
+import numpy as np
 import pytest
 
 from compat.interception import sharing
@@ -206,6 +210,133 @@ def test_every_use_of_what_changes_must_come_after_a_fit():
     assert why and gates == {code: {code.co_firstlineno + 3, code.co_firstlineno + 4}}
     for function in (reads_before, looks_up, any_name):
         assert why_in_order(reached({"function": function})) == (why, None)
+
+
+def keeping(before, *, losses):
+    """A function that changes a list after its fit, and does something else before."""
+
+    def function(i):
+        seen = before(i)
+        fit(network(i), epochs=3 - i)
+        losses.append(i)
+        return seen
+
+    return function
+
+
+class Study:
+    """Keeps losses, and is used before a fit."""
+
+    def __init__(self, before=lambda study: None):
+        self.losses = []
+        self.before = before
+
+    def __call__(self, i):
+        self.before(self)
+        fit(network(i))
+        self.losses.append(i)
+
+
+def copies(study):
+    return copy.deepcopy(study)
+
+
+def imports(i):
+    from compat.interception import sharing
+
+    return sharing
+
+
+def test_a_list_of_one_name_has_gates():
+    assert why_in_order(reached({"function": keeping(network, losses=[])}))[1]
+
+
+def ways_to_a_list():
+    losses, holder, array = [], Study(), np.zeros(1)
+    table, sums, held = {"holder": holder, "sums": array}, array, {"losses": losses}
+    holder.alias = losses
+
+    class Keeps(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            losses.append(epoch)
+
+    class Class:
+        alias = losses
+
+    def bound_again(i):
+        nonlocal losses
+        n = len(held["losses"])
+        fit(network(i))
+        losses += [n]
+
+    def within_an_object(i):
+        n = len(holder.losses)
+        fit(network(i))
+        table["holder"].losses.append(n)
+
+    def array_in_a_dict(i):
+        n = sums[0]
+        fit(network(i))
+        table["sums"][0] += n
+
+    def in_a_thread(i):
+        threading.Thread(target=fit, args=(network(i),)).start()
+
+    @contextmanager
+    def wrapped():
+        yield losses.append(1)
+
+    return {
+        "callback": keeping(lambda i: Keeps(), losses=losses),
+        "attribute": keeping(lambda i: len(holder.alias), losses=losses),
+        "attribute of a class": keeping(lambda i: len(Class.alias), losses=losses),
+        "list in a dict": keeping(lambda i: len(held["losses"]), losses=losses),
+        "partial": keeping(partial(len, losses), losses=losses),
+        "module that is imported": keeping(imports, losses=losses),
+        "thread": keeping(in_a_thread, losses=losses),
+        "helper that a library wraps": keeping(lambda i: wrapped(), losses=losses),
+        "bound again": bound_again,
+        "object in a dict": within_an_object,
+        "array in a dict": array_in_a_dict,
+        "copy of the object": Study(copies),
+    }
+
+
+@pytest.mark.parametrize("way", ways_to_a_list())
+def test_another_way_to_what_changes_leaves_no_gates(way):
+    why, gates = why_in_order(reached({"function": ways_to_a_list()[way]}))
+    assert why is not None and gates is None
+
+
+@pytest.mark.parametrize(
+    "before", ["len(list(OUT.rglob('*')))", "os.path.getsize('./out/a.txt')", "listed('out')"]
+)
+def test_files_that_are_looked_at_before_a_fit_leave_no_gates(before, tmp_path):
+    file = tmp_path / "users.py"
+    file.write_text(
+        f"def function(i):\n    seen = {before}\n    fit(network(i))\n"
+        "    open('out/a.txt', 'a').write('x')\n    return seen\n"
+    )
+    names = {"OUT": Path("out"), "os": os, "fit": fit, "network": network, "listed": os.listdir}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    assert why_in_order(reached({"function": names["function"]}))[1] is None
+
+
+def test_a_gate_before_the_first_fit_is_said():
+    best = []
+
+    def function(i):
+        def train():
+            return fit(network(i))
+
+        seen = len(best)
+        train()
+        best.append(i)
+        return seen
+
+    found, notes = together(lambda: function)
+    assert found == [0, 1, 2]
+    assert len(notes) == 1 and "one at a time, in order: function() changes 'best'" in notes[0]
 
 
 def test_changes_that_no_code_shows_are_found_before_a_gate():

@@ -56,6 +56,7 @@ class ConcurrencyPolicy:
         self._first: FunctionThread | None = None
         self._claims = ObjectClaims()
         self.gates: Gates = {}  # lines at which functions wait for those before them
+        self._touched = ""  # why they do
         self._stale = False  # whether one that has passed a gate has run since ``_before``
 
     # -- before a function begins ------------------------------------------------------------------
@@ -80,7 +81,7 @@ class ConcurrencyPolicy:
         if why is None and (touched is not None or self.gates):
             # Functions of two kinds may touch what the code of one of them alone changes.
             if gates and len(self._looked_at) == 1 and not first_look and can_trace():
-                self.gates = gates
+                self.gates, self._touched = gates, str(touched)
             else:
                 why = touched or "functions of several kinds change what is made outside of them"
         if why is not None:
@@ -118,6 +119,8 @@ class ConcurrencyPolicy:
 
         ``n_under_way`` is the number of functions that run.
         """
+        if thread.passed and not thread.outcome.fits:
+            self._one_at_a_time(self._touched)  # it waited with its model, as all others would
         if not self._uses_claims:
             return None
         if n_under_way == 1 and self._watches and not self.alone:
