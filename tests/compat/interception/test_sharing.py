@@ -484,6 +484,19 @@ def test_methods_that_dataclasses_have_written_need_no_look(settings, looks):
     assert needs_a_first_look(reached({"function": function})) is looks
 
 
+def test_what_sets_an_attribute_of_its_argument_needs_a_look():
+    best = Plain()
+
+    def keeps(one, i):
+        one.rate = i
+
+    def freezes(model):
+        model.trainable = False
+
+    assert needs_a_first_look(reached({"function": lambda i: keeps(best, i)}))
+    assert not needs_a_first_look(reached({"function": lambda i: (best, freezes(i))}))
+
+
 def test_every_path_in_the_code_of_a_function_is_known():
     """Three and more texts of a list are one tuple in the code; so is a case's pattern."""
 

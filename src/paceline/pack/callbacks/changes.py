@@ -34,6 +34,8 @@ _WRITERS = frozenset(
     "to_json to_pickle to_parquet to_excel to_hdf write_text write_bytes tofile".split()
 )
 _PATH_ARGUMENTS = frozenset({"file", "filename", "filepath", "fname", "path", "path_or_buf"})
+#: Attributes that functions set of the models that they are given.
+_OF_MODELS = frozenset("trainable stop_training learning_rate".split())
 _REMOVERS = frozenset("remove unlink rmtree removedirs rename replace move".split())
 #: Packages for logging and progress: a function that uses their objects reads nothing from them.
 HARMLESS = frozenset({"alive_progress", "logging", "rich", "tqdm"})
@@ -140,8 +142,9 @@ def changed_arguments(user: UserFunction) -> Iterator[str]:
             # ``add`` is how a function of layers writes to a model.
             changes = node.func.attr in _MUTATORS - {"add"}
             base = _base(node.func.value)[0] if changes else None
-        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            base = _base(node)[0]
+        elif isinstance(node, (ast.Attribute, ast.Subscript)):
+            of_model = isinstance(node, ast.Attribute) and node.attr in _OF_MODELS
+            base = None if isinstance(node.ctx, ast.Load) or of_model else _base(node)[0]
         else:
             continue
         if base in names and base not in ("self", "cls"):
