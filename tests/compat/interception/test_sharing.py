@@ -282,12 +282,21 @@ def ways_to_a_list():
     def in_a_thread(i):
         threading.Thread(target=fit, args=(network(i),)).start()
 
+    keeps = keeping(network, losses=losses)
+
+    class Trains(keras.callbacks.Callback):
+        def on_train_end(self, logs=None):
+            keeps(0)
+
     @contextmanager
     def wrapped():
         yield losses.append(1)
 
     return {
         "callback": keeping(lambda i: Keeps(), losses=losses),
+        "callback that trains": lambda i: fit(network(i), callbacks=[Trains()]),
+        "lambda that trains": lambda i: fit(network(i), callbacks=[lambda: keeps(i)]),
+        "function that is handed on": lambda i: fit(network(i), callbacks=[keeps]),
         "attribute": keeping(lambda i: len(holder.alias), losses=losses),
         "attribute of a class": keeping(lambda i: len(Class.alias), losses=losses),
         "list in a dict": keeping(lambda i: len(held["losses"]), losses=losses),
@@ -326,11 +335,10 @@ def test_a_gate_before_the_first_fit_is_said():
     best = []
 
     def function(i):
-        def train():
-            return fit(network(i))
-
+        if i < 0:
+            fit(network(i))
         seen = len(best)
-        train()
+        fit(network(i))
         best.append(i)
         return seen
 

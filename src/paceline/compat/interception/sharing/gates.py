@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from paceline.pack.callbacks.changes import CONTAINERS, HARMLESS, source, trackers
@@ -66,6 +67,8 @@ _STATELESS = (tuple, frozenset, type, types.FunctionType, types.ModuleType)
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType, types.BuiltinFunctionType)
 _FUNCTIONS = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+#: What ``fit`` calls methods of.
+_OF_FITS = (keras.callbacks.Callback, keras.layers.Layer, keras.utils.PyDataset)
 #: Objects that are looked at, at most.
 _MOST = 20000
 
@@ -179,10 +182,10 @@ def _reach(found: ReachableObjects, shared: SharedParts) -> _Reach | None:
         own += map(user.value, user.outer_names() & names)
     if not mine.follow(own):
         return None
+    if any(is_of_user(type(v)) and attributes & _attributes(v) for v in others.seen.values()):
+        return None  # an owner that is met by another way, or that was not found before
     met = {key for key, value in mine.seen.items() if not isinstance(value, _STATELESS)}
-    if met & (others.seen.keys() | other_ids) or owners.keys() & others.seen.keys():
-        return None
-    return others
+    return None if met & (others.seen.keys() | other_ids) else others
 
 
 def _attributes(value: Any) -> set[str]:
@@ -225,7 +228,7 @@ def gates_of(found: ReachableObjects, shared: SharedParts) -> Gates | None:
             continue
         uses = _Uses(user, shared, reach.owners, {label.partition(" of ")[0] for label in labels})
         nodes, lines, fits = source(user), set[int](), set[int]()
-        if uses.leads_away() or (not nodes and uses.may_use()):
+        if uses.leads_away() or (not nodes and uses.may_use()) or _within_fit(user, training):
             return None
         for node in nodes:
             for part in node.body if isinstance(node.body, list) else [node.body]:
@@ -275,6 +278,29 @@ def _trains(call: ast.Call, user: UserFunction, training: set[Any]) -> bool:
         return isinstance(value, types.FunctionType) and value in training
     names = TRAINS | {each.__name__ for each in training}
     return isinstance(function, ast.Attribute) and function.attr in names
+
+
+def _within_fit(user: UserFunction, training: set[Any]) -> bool:
+    """Whether ``fit`` may call a function that trains, as far as this one shows: it has no gates.
+
+    This one is a callback's, say, or it holds or hands on one that trains.
+    """
+    names = TRAINS | {each.__name__ for each in training}
+    within = [(node, each) for node in source(user) for each in ast.walk(node)]
+    called = {id(each.func) for _, each in within if isinstance(each, ast.Call)}
+    handed = [each for _, each in within if id(each) not in called]
+    attributes = {each.attr for each in handed if isinstance(each, ast.Attribute)}
+    values = [user.value(each.id) for each in handed if isinstance(each, ast.Name)]
+    inner = [each for node, each in within if isinstance(each, _FUNCTIONS) and each is not node]
+    calls = [e for node in inner for e in ast.walk(node) if isinstance(e, ast.Call)]
+    name = user.function.__name__
+    hook = any(hasattr(kind, name) for kind in _OF_FITS) and not name.startswith("__")
+    return (
+        (hook and user.function in training)
+        or not attributes.isdisjoint(names)
+        or any(isinstance(v, types.FunctionType) and v in training for v in values)
+        or any(_trains(each, user, training) for each in calls)
+    )
 
 
 class _Uses:
