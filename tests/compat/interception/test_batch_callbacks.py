@@ -14,6 +14,7 @@ from compat.interception.alone import alone, assert_same
 from compat.interception.functions import X_VAL, Y_VAL, X, Y, network
 from marks import slow_where
 from paceline.compat.interception import Engine, FunctionCall
+from paceline.compat.interception.batch_hooks import AskedHooks, SentSlot
 from paceline.pack.callbacks.packable import why_not_packed
 from paceline.program.canonical import Unpackable
 
@@ -378,3 +379,14 @@ def test_a_fit_between_two_batches_is_keras_own():
     assert [outcomes[i].error for i in range(2)] == [None] * 2
     for i in range(2):
         assert_same(outcomes[i].value, alone(partial(function, i), i))
+
+
+def test_hooks_that_are_asked_for_are_called_in_each_epoch():
+    """In a session that is not on JAX; a callback has ended an epoch, and the fit continues."""
+    answers = iter([("done", ({}, False)), ("done", ({}, True))])
+    hooks = AskedHooks(0, lambda *told: None, lambda: next(answers))
+    hooks.attach(SentSlot({}, lambda part, leaf: np.zeros(1)))
+    hooks.begin_batch(0)
+    assert not hooks.in_batches
+    hooks.begin_epoch()
+    assert hooks.in_batches

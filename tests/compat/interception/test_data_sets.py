@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import dataclass
 from functools import partial
 
 import keras
@@ -14,6 +15,7 @@ from compat.interception.alone import alone, assert_same
 from compat.interception.functions import X, Y, network
 from marks import slow_where
 from paceline.compat.interception import Engine, FunctionCall
+from paceline.errors import DataError
 
 N, B = 64, 16
 
@@ -127,3 +129,48 @@ def test_other_examples_in_each_epoch_train_in_fit(name: str) -> None:
     said = "smaller batch" if name == "small batch among others" else "differ from epoch to epoch"
     assert all(said in each for each in why)
     assert len(notes) == 1 and "train in Keras' own fit, one at a time" in notes[0]
+
+
+class Harder(Batches):
+    """Other examples from the third pass on."""
+
+    n = 0
+
+    def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        x, y = super().__getitem__(number)
+        return x + np.float32(self.n >= 5), y
+
+    def on_epoch_end(self) -> None:
+        self.n += 1
+
+
+def test_validation_data_that_change_late_are_an_error() -> None:
+    """The model was trained for two epochs, which another fit would train again."""
+
+    def function(i: int) -> None:
+        network(i).fit(X, Y, epochs=4, verbose=0, validation_data=Harder())
+
+    with Engine() as engine:
+        (outcome,) = engine.run([FunctionCall(0, partial(function, 0), 0)])
+    with pytest.raises(DataError, match="differ from epoch to epoch, which shows after 2 epochs"):
+        raise outcome.error
+
+
+@dataclass
+class Unhashable(Batches):
+    size: int = 4
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+
+@pytest.mark.parametrize("validates", [False, True])
+def test_data_sets_need_no_hash(validates: bool) -> None:
+    given = {"validation_data": Unhashable()} if validates else {}
+
+    def function(i: int) -> int:
+        return len(network(i).fit(Unhashable(), epochs=2, verbose=0, **given).history["loss"])
+
+    with Engine() as engine:
+        outcomes = list(engine.run([FunctionCall(i, partial(function, i), i) for i in range(2)]))
+    assert [outcome.value for outcome in outcomes] == [2, 2]

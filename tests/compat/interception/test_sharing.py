@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import heapq
 import os
+import threading
 import time
 import weakref
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -14,6 +18,7 @@ from types import FunctionType, ModuleType
 from typing import NamedTuple
 
 import keras
+import numpy as np
 import pytest
 
 from compat.interception import sharing
@@ -207,6 +212,156 @@ def test_every_use_of_what_changes_must_come_after_a_fit():
         assert why_in_order(reached({"function": function})) == (why, None)
 
 
+def keeping(before, *, losses):
+    """A function that changes a list after its fit, and does something else before."""
+
+    def function(i):
+        seen = before(i)
+        fit(network(i), epochs=3 - i)
+        losses.append(i)
+        return seen
+
+    return function
+
+
+class Study:
+    """Keeps losses, and is used before a fit."""
+
+    def __init__(self, before=lambda study: None):
+        self.losses = []
+        self.before = before
+
+    def __call__(self, i):
+        self.before(self)
+        fit(network(i))
+        self.losses.append(i)
+
+
+def copies(study):
+    return copy.deepcopy(study)
+
+
+def imports(i):
+    from compat.interception import sharing
+
+    return sharing
+
+
+def test_a_list_of_one_name_has_gates():
+    assert why_in_order(reached({"function": keeping(network, losses=[])}))[1]
+
+
+def ways_to_a_list():
+    losses, holder, array = [], Study(), np.zeros(1)
+    table, sums, held = {"holder": holder, "sums": array}, array, {"losses": losses}
+    holder.alias = losses
+
+    class Keeps(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            losses.append(epoch)
+
+    class Class:
+        alias = losses
+
+    def bound_again(i):
+        nonlocal losses
+        n = len(held["losses"])
+        fit(network(i))
+        losses += [n]
+
+    def within_an_object(i):
+        n = len(holder.losses)
+        fit(network(i))
+        table["holder"].losses.append(n)
+
+    def array_in_a_dict(i):
+        n = sums[0]
+        fit(network(i))
+        table["sums"][0] += n
+
+    def in_a_thread(i):
+        threading.Thread(target=fit, args=(network(i),)).start()
+
+    keeps = keeping(network, losses=losses)
+
+    class Trains(keras.callbacks.Callback):
+        def on_train_end(self, logs=None):
+            keeps(0)
+
+    @contextmanager
+    def wrapped():
+        yield losses.append(1)
+
+    return {
+        "callback": keeping(lambda i: Keeps(), losses=losses),
+        "callback that trains": lambda i: fit(network(i), callbacks=[Trains()]),
+        "lambda that trains": lambda i: fit(network(i), callbacks=[lambda: keeps(i)]),
+        "function that is handed on": lambda i: fit(network(i), callbacks=[keeps]),
+        "attribute": keeping(lambda i: len(holder.alias), losses=losses),
+        "attribute of a class": keeping(lambda i: len(Class.alias), losses=losses),
+        "list in a dict": keeping(lambda i: len(held["losses"]), losses=losses),
+        "partial": keeping(partial(len, losses), losses=losses),
+        "module that is imported": keeping(imports, losses=losses),
+        "thread": keeping(in_a_thread, losses=losses),
+        "helper that a library wraps": keeping(lambda i: wrapped(), losses=losses),
+        "bound again": bound_again,
+        "object in a dict": within_an_object,
+        "array in a dict": array_in_a_dict,
+        "copy of the object": Study(copies),
+    }
+
+
+@pytest.mark.parametrize("way", ways_to_a_list())
+def test_another_way_to_what_changes_leaves_no_gates(way):
+    why, gates = why_in_order(reached({"function": ways_to_a_list()[way]}))
+    assert why is not None and gates is None
+
+
+@pytest.mark.parametrize(
+    "before", ["len(list(OUT.rglob('*')))", "os.path.getsize('./out/a.txt')", "listed('out')"]
+)
+def test_files_that_are_looked_at_before_a_fit_leave_no_gates(before, tmp_path):
+    file = tmp_path / "users.py"
+    file.write_text(
+        f"def function(i):\n    seen = {before}\n    fit(network(i))\n"
+        "    open('out/a.txt', 'a').write('x')\n    return seen\n"
+    )
+    names = {"OUT": Path("out"), "os": os, "fit": fit, "network": network, "listed": os.listdir}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    assert why_in_order(reached({"function": names["function"]}))[1] is None
+
+
+def test_a_gate_before_the_first_fit_is_said():
+    best = []
+
+    def function(i):
+        if i < 0:
+            fit(network(i))
+        seen = len(best)
+        fit(network(i))
+        best.append(i)
+        return seen
+
+    found, notes = together(lambda: function)
+    assert found == [0, 1, 2]
+    assert len(notes) == 1 and "one at a time, in order: function() changes 'best'" in notes[0]
+
+
+def test_changes_that_no_code_shows_are_found_before_a_gate():
+    """Until then nothing says that ``top`` is changed: no method of its own does it."""
+    top, names = [], []
+
+    def function(i):
+        seen = len(top)
+        heapq.heappush(top, fit(network(i)).history["loss"][-1])
+        names.append(i)
+        return seen
+
+    _, notes = together(lambda: function)
+    assert len(notes) == 1
+    assert "one of them changed 'top', which is made outside of it, while other fun" in notes[0]
+
+
 def test_paths_of_trials_own_folders_are_no_clocks():
     """The clock names the folder of a tuner's trials once, in the script."""
 
@@ -335,6 +490,19 @@ def test_methods_that_dataclasses_have_written_need_no_look(settings, looks):
         return settings, Frozen(i), Pair(i), settings.keep if i < 0 else None
 
     assert needs_a_first_look(reached({"function": function})) is looks
+
+
+def test_what_sets_an_attribute_of_its_argument_needs_a_look():
+    best = Plain()
+
+    def keeps(one, i):
+        one.rate = i
+
+    def freezes(model):
+        model.trainable = False
+
+    assert needs_a_first_look(reached({"function": lambda i: keeps(best, i)}))
+    assert not needs_a_first_look(reached({"function": lambda i: (best, freezes(i))}))
 
 
 def test_every_path_in_the_code_of_a_function_is_known():

@@ -710,6 +710,28 @@ def test_what_a_hypermodel_writes_is_of_its_trial(concurrent, tmp_path, capsys):
     assert (said in capsys.readouterr().err) == (not concurrent)
 
 
+def test_hooks_that_keep_something_see_one_trial_at_a_time(tmp_path, capsys):
+    seen = []
+
+    def rated(hp):
+        model = toys.softmax()
+        model.optimizer.learning_rate = hp.Float("lr", 0.01, 0.1)
+        return model
+
+    class Own(ours.RandomSearch):
+        def on_trial_begin(self, trial):
+            self.now = trial.trial_id
+
+        def on_trial_end(self, trial):
+            seen.append(self.now == trial.trial_id)
+            super().on_trial_end(trial)
+
+    tuner = Own(rated, "val_loss", max_trials=3, directory=tmp_path)
+    tuner.search(**{**DATA, "verbose": 1})
+    assert seen == [True] * 3
+    assert "one at a time: Own.on_trial_begin() changes 'self.now'" in capsys.readouterr().err
+
+
 def test_a_hypermodel_of_its_own_fit_trains_together(tmp_path, capsys):
     tuner = ours.RandomSearch(hypermodel_of(ours), "val_loss", max_trials=2, directory=tmp_path)
     tuner.search(**{**DATA, "verbose": 1})

@@ -159,6 +159,10 @@ class AskedHooks:
         """Gives the hooks the variables of a slot; None: the fit has left its slot."""
         self._slot = slot
 
+    def begin_epoch(self) -> None:
+        """Has hooks called again, as the fit continues after an epoch that they have ended."""
+        self.in_batches = True
+
     def begin_batch(self, step: int) -> None:
         """Has the session call ``on_train_batch_begin``."""
         self._ask(step, None)

@@ -49,13 +49,14 @@ from paceline.program.canonical import Unpackable
 _MOST = 1 << 30
 #: The arrays of running fits, by the digest of what they hold.
 _shared: weakref.WeakValueDictionary[bytes, ArrayData] = weakref.WeakValueDictionary()
-#: Data sets that draw the order of each pass from a state of their own, as far as passes show it.
-_drawing: weakref.WeakSet[Any] = weakref.WeakSet()
+#: Data sets that draw the order of each pass from a state of their own, as far as passes show it,
+#: by id: some have no hash, or are equal to others.
+_drawing: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def draws_orders(x: Any) -> bool:
     """Whether fits that share a data set must not read it in turns, as an earlier fit has shown."""
-    return is_data_set(x) and x in _drawing
+    return is_data_set(x) and _drawing.get(id(x)) is x
 
 
 class UnpackableSet(Unpackable):
@@ -125,7 +126,7 @@ class DataSetPasses:
             own = family(x) is not None and getattr(x, "generator", self) is not None
             alike = all((order == self._ahead[0]).all() for order in self._ahead)
             if own and not alike:
-                _drawing.add(x)
+                _drawing[id(x)] = x
             if alike and self._n_read > 1 and not changes(x):
                 self.constant = self._ahead[0]
         finally:

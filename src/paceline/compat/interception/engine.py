@@ -244,6 +244,7 @@ class Engine:
 
     def _resume(self, thread: FunctionThread) -> None:
         thread.waits_for_epoch = False
+        self._turns.resumes(thread, len(self._threads))
         thread.go()
         if thread.ended:
             self._threads.pop(thread, None)
@@ -351,6 +352,7 @@ class Engine:
                 "concurrent=False to be sure"
             )
             return
+        self._turns.at_gate(len(self._threads))
         while True:
             earlier = itertools.takewhile(lambda each: each is not thread, self._threads)
             others = [*self._unreported, *earlier]

@@ -152,9 +152,9 @@ class FitServer:
             _check_numbers(sent.numbers)
             executor.demand.expected = executor.waiting + 1 + sent.expected
             assert isinstance(data.train, ArrayData)
-            fit = _Fit(sent, executor, data.train)
-            check_data(fit.model, data, self._tokens)
             hooks = AskedHooks(sent.number, self._link.tell, self._of_hooks)
+            fit = _Fit(sent, executor, data.train, hooks)
+            check_data(fit.model, data, self._tokens)
             executor.submit(
                 job_of(
                     *(sent.number, fit.model, sent.epochs, sent.batch_size, fit.order),
@@ -244,6 +244,8 @@ class FitServer:
         answer = self._answers.pop(number)
         if answer == "stop":
             self._fits.pop(number, None)
+        else:
+            self._fits[number].hooks.begin_epoch()
         return answer
 
     def _failed(self, number: int, error: BaseException) -> None:
@@ -267,8 +269,10 @@ def _check_numbers(sent: Mapping[str, Any]) -> None:
 class _Fit:
     """A fit that trains here."""
 
-    def __init__(self, sent: SentFit, executor: LocalExecutor, data: ArrayData) -> None:
-        self.sent, self.executor = sent, executor
+    def __init__(
+        self, sent: SentFit, executor: LocalExecutor, data: ArrayData, hooks: AskedHooks
+    ) -> None:
+        self.sent, self.executor, self.hooks = sent, executor, hooks
         self._everyone = np.arange(data.n, dtype=np.int32)
         self.model, came = sent.model.read()
         model = self.model

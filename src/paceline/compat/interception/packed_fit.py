@@ -90,6 +90,12 @@ class FitHandler:
         except Unpackable as error:
             if arguments.callbacks:
                 raise
+            if packed_fit.epochs > 0 and arguments.reads:
+                # The model and its data are those after these epochs: no fit could begin anew.
+                raise DataError(
+                    f"fit: {error}, which shows after {packed_fit.epochs} epochs. Pass arrays, or "
+                    "data that are the same in each epoch"
+                ) from error
             return self._alone(model, original, args, kwargs, str(error))
 
     def _before(self, model: Any, callbacks: list[Any], sets: Iterable[Any]) -> None:

@@ -56,7 +56,8 @@ class ConcurrencyPolicy:
         self._first: FunctionThread | None = None
         self._claims = ObjectClaims()
         self.gates: Gates = {}  # lines at which functions wait for those before them
-        self._stale = False  # whether a function has passed a gate since ``_before``
+        self._touched = ""  # why they do
+        self._stale = False  # whether one that has passed a gate has run since ``_before``
 
     # -- before a function begins ------------------------------------------------------------------
 
@@ -74,13 +75,13 @@ class ConcurrencyPolicy:
         self._looked_at.add(key)
         self._found = reached(roots, entries)
         self._before, self._first = None, None
-        why = hazards.why_one_at_a_time(self._found)
+        why = hazards.why_one_at_a_time(self._found) or hazards.depends_on_earlier(self._found)
         touched, gates = hazards.why_in_order(self._found)
         first_look = hazards.needs_a_first_look(self._found)
         if why is None and (touched is not None or self.gates):
             # Functions of two kinds may touch what the code of one of them alone changes.
             if gates and len(self._looked_at) == 1 and not first_look and can_trace():
-                self.gates = gates
+                self.gates, self._touched = gates, str(touched)
             else:
                 why = touched or "functions of several kinds change what is made outside of them"
         if why is not None:
@@ -99,9 +100,15 @@ class ConcurrencyPolicy:
         """Notes the state of what functions share, before the first of them begins."""
         if self._watches and self._before is None:
             self._before, self._first = SharedState(self._found, arrays=True), thread
-        elif self._stale and self._before is not None:
+            self._stale = False
+
+    def resumes(self, thread: FunctionThread, n_under_way: int) -> None:
+        """Compares what functions share before what one changes in order changes it, too."""
+        if self._stale and self._before is not None and not thread.passed:
             self._before = SharedState(self._found, arrays=False)
-        self._stale = False
+            self._stale = False
+        elif thread.passed or thread.waits_for is not None:
+            self._compare(n_under_way - 1)
 
     # -- while functions run -----------------------------------------------------------------------
 
@@ -112,6 +119,8 @@ class ConcurrencyPolicy:
 
         ``n_under_way`` is the number of functions that run.
         """
+        if thread.passed and not thread.outcome.fits:
+            self._one_at_a_time(self._touched)  # it waited with its model, as all others would
         if not self._uses_claims:
             return None
         if n_under_way == 1 and self._watches and not self.alone:
@@ -151,25 +160,33 @@ class ConcurrencyPolicy:
             self._claims.drop_ended()
         if thread.passed:
             self._stale = True  # what it changes from here on, the others find in order
-        if self._stale or self._before is None or not (thread.ended or thread.n_turns == 1):
+        elif thread.ended or thread.n_turns == 1:
+            self._compare(n_under_way - (not thread.ended))
+            if self._before is None or thread is not self._first:
+                return
+            if self.alone and thread.ended:  # it ran to its end, and layers are as before
+                self._claims.leave_out(self._before.constants())
+                self.alone = False
+            if not self.alone:
+                self._before, self._first = SharedState(self._found, arrays=False), None
+
+    def at_gate(self, n_under_way: int) -> None:
+        """Compares what functions share, now that one is to touch it."""
+        self._compare(n_under_way - 1)
+
+    def _compare(self, n_others: int) -> None:
+        """Looks for changes in no order; ``n_others`` functions run beside the one that stops."""
+        if self._stale or self._before is None:
             return
-        n_others = n_under_way - (not thread.ended)
-        first = thread is self._first
         what = self._before.changed()
         if what is not None and n_others == 0:
             self._one_at_a_time(f"one of them changed {what!r}, which is made outside of it")
         elif what is not None:
-            number = thread.outcome.number
             self._one_at_a_time(
-                f"{self._noun} {number} changed {what!r}, which is made outside of it, while "
+                f"one of them changed {what!r}, which is made outside of it, while "
                 f"other {self._noun}s ran. Their results may differ from those of {self._noun}s "
                 "that run one after the other. Pass concurrent=False to be sure"
             )
-        elif first and self.alone and thread.ended:  # it ran to its end, and layers are as before
-            self._claims.leave_out(self._before.constants())
-            self.alone = False
-        if self._before is not None and first and not self.alone:
-            self._before, self._first = SharedState(self._found, arrays=False), None
 
     def _look_at_paths(self, callbacks: list[Any]) -> None:
         """Looks at the paths of the first fit, while no other function has begun."""

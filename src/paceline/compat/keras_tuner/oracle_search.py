@@ -18,7 +18,10 @@ import keras
 from optuna.storages import InMemoryStorage
 
 import paceline.tuner.tuner
-from paceline.compat.interception.sharing.hazards import why_one_at_a_time
+from paceline.compat.interception.sharing.hazards import (
+    why_in_order,
+    why_one_at_a_time,
+)
 from paceline.compat.keras_tuner.engine.callback_files import ExecutionPaths
 from paceline.compat.keras_tuner.engine.display import notes_of
 from paceline.compat.keras_tuner.engine.model_tuner import TRIAL_HOOKS, ModelTuner
@@ -108,7 +111,8 @@ def search(tuner: ModelTuner, fit: dict[str, Any], ahead: LayersAhead | None = N
 def _why_alone(tuner: ModelTuner) -> str | None:
     """Why the user's hooks must see one trial at a time; None if nothing shows that they must."""
     hooks = [name for name in TRIAL_HOOKS if tuner._has_own(name)]
-    return why_one_at_a_time(reached({"tuner": tuner}, hooks)) if hooks else None
+    found = reached({"tuner": tuner}, hooks)
+    return (why_one_at_a_time(found) or why_in_order(found)[0]) if hooks else None
 
 
 def as_fit_reads(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

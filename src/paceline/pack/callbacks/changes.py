@@ -34,27 +34,32 @@ _WRITERS = frozenset(
     "to_json to_pickle to_parquet to_excel to_hdf write_text write_bytes tofile".split()
 )
 _PATH_ARGUMENTS = frozenset({"file", "filename", "filepath", "fname", "path", "path_or_buf"})
+#: Attributes that functions set of the models that they are given.
+_OF_MODELS = frozenset("trainable stop_training learning_rate".split())
 _REMOVERS = frozenset("remove unlink rmtree removedirs rename replace move".split())
 #: Packages for logging and progress: a function that uses their objects reads nothing from them.
-_HARMLESS = frozenset({"alive_progress", "logging", "rich", "tqdm"})
+HARMLESS = frozenset({"alive_progress", "logging", "rich", "tqdm"})
 #: Packages with one present run for the whole process, which ``init`` begins and ``finish`` ends.
 TRACKERS = frozenset({"clearml", "comet_ml", "mlflow", "neptune", "wandb"})
 CONTAINERS = (list, dict, set, collections.deque)
 
 
-def trackers(user: UserFunction) -> Iterator[str]:
-    """Yields the trackers of experiments whose present run is one for the whole process."""
+def trackers(user: UserFunction, packages: frozenset[str] = TRACKERS) -> Iterator[str]:
+    """Yields those of some packages that the function names or imports.
+
+    Of the trackers of experiments, the present run is one for the whole process.
+    """
     for name in user.outer_names():
         value = user.value(name)
         module = getattr(
             value, "__name__" if isinstance(value, types.ModuleType) else "__module__", 0
         )
         package = str(module).partition(".")[0]
-        if package in TRACKERS:
+        if package in packages:
             yield package
     for code in user.codes():
         for step in dis.get_instructions(code):
-            if step.opname == "IMPORT_NAME" and step.argval.partition(".")[0] in TRACKERS:
+            if step.opname == "IMPORT_NAME" and step.argval.partition(".")[0] in packages:
                 yield step.argval.partition(".")[0]
 
 
@@ -137,8 +142,9 @@ def changed_arguments(user: UserFunction) -> Iterator[str]:
             # ``add`` is how a function of layers writes to a model.
             changes = node.func.attr in _MUTATORS - {"add"}
             base = _base(node.func.value)[0] if changes else None
-        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            base = _base(node)[0]
+        elif isinstance(node, (ast.Attribute, ast.Subscript)):
+            of_model = isinstance(node, ast.Attribute) and node.attr in _OF_MODELS
+            base = None if isinstance(node.ctx, ast.Load) or of_model else _base(node)[0]
         else:
             continue
         if base in names and base not in ("self", "cls"):
@@ -163,7 +169,7 @@ def _may_change(value: Any) -> bool:
         return is_users_module(value)
     if isinstance(value, type):
         return is_of_user(value)
-    return type(value).__module__.partition(".")[0] not in _HARMLESS
+    return type(value).__module__.partition(".")[0] not in HARMLESS
 
 
 def _has_method(user: UserFunction, name: str, method: str) -> bool:

@@ -58,7 +58,8 @@ _DECLARES = frozenset("Int Float Choice Boolean Fixed".split())
 def why_one_at_a_time(found: ReachableObjects) -> str | None:
     """Returns why the functions must run one at a time; None if nothing shows that they must.
 
-    What they change outside of themselves is the matter of ``why_in_order``.
+    What they change outside of themselves is the matter of ``why_in_order``, and what they ask of
+    earlier ones that of ``depends_on_earlier``.
     """
     for label, value in found.keras.items():
         if isinstance(value, (keras.callbacks.Callback, keras.optimizers.Optimizer)):
@@ -74,7 +75,7 @@ def why_one_at_a_time(found: ReachableObjects) -> str | None:
         what = changed_by_objects(cls)
         if what is not None:
             return f"objects of {cls.__name__} change {what!r}, which their class holds"
-    return depends_on_earlier(found)
+    return None
 
 
 def why_in_order(found: ReachableObjects) -> tuple[str | None, Gates | None]:

@@ -17,14 +17,16 @@ from paceline.pack.callbacks.reachable import ReachableObjects, is_of_user, part
 
 #: Elements of a container that are compared, and containers within containers.
 _MOST, _DEEPEST = 1000, 4
+#: Bytes of an array whose contents are compared each time, at most.
+_SMALL = 1 << 16
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 class SharedState:
     """What names and objects outside of functions hold, at the moment this object is made.
 
-    ``found`` is what the functions reach. ``arrays``: whether the contents of arrays are compared,
-    which takes about a second for a gigabyte.
+    ``found`` is what the functions reach. ``arrays``: whether the contents of large arrays
+    are compared, which takes about a second for a gigabyte.
     """
 
     def __init__(self, found: ReachableObjects, *, arrays: bool) -> None:
@@ -89,7 +91,9 @@ class SharedState:
 
     def _digest(self, array: Any) -> bytes | None:
         # An array on disk is data that functions read; to read all of it would take too long.
-        if not self._arrays or array.dtype.hasobject or getattr(array, "filename", None):
+        if array.dtype.hasobject or getattr(array, "filename", None):
+            return None
+        if not self._arrays and array.nbytes > _SMALL:
             return None
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         return hashlib.blake2b(content, digest_size=16).digest()
