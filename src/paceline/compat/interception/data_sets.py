@@ -49,8 +49,8 @@ from paceline.program.canonical import Unpackable
 _MOST = 1 << 30
 #: The arrays of running fits, by the digest of what they hold.
 _shared: weakref.WeakValueDictionary[bytes, ArrayData] = weakref.WeakValueDictionary()
-#: Data sets that draw the order of each pass from a state of their own, as far as passes show it,
-#: by id: some have no hash, or are equal to others.
+#: Data sets that draw the order of each pass from a state of their own, as far as passes show it.
+#: The keys are ids, because some sets have no hash, or are equal to others.
 _drawing: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 

@@ -91,7 +91,7 @@ class FitHandler:
             if arguments.callbacks:
                 raise
             if packed_fit.epochs > 0 and arguments.reads:
-                # The model and its data are those after these epochs: no fit could begin anew.
+                # The model and its data are those after these epochs: no fit could start over.
                 raise DataError(
                     f"fit: {error}, which shows after {packed_fit.epochs} epochs. Pass arrays, or "
                     "data that are the same in each epoch"
