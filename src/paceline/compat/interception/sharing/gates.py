@@ -5,8 +5,8 @@ that is better than the best so far. Such functions train together. Each runs up
 that touches what they share, and continues when those before it have ended. So it finds there what
 it would find if one ran after the other.
 
-Every line that may touch it must be known. So all that the functions reach is followed, and nothing
-of it may lead to what they change but names and attributes in the source of the user's functions.
+Every line that may touch it must be known. So all that the functions reach is followed. Only names
+and attributes in the source of the user's functions may lead to what they change.
 An object whose attribute they change must be used by its attributes alone. Where that does not
 hold, or too much is reached to tell, there are no gates.
 """
@@ -190,7 +190,7 @@ def _reach(found: ReachableObjects, shared: SharedParts) -> _Reach | None:
 
 def _attributes(value: Any) -> set[str]:
     """The attributes that an object has, or that the user's methods of it name."""
-    found = set(getattr(value, "__dict__", ()))
+    found: set[str] = set(getattr(value, "__dict__", ()))
     for part in _class_parts(value):
         if isinstance(part, types.FunctionType):
             codes = UserFunction(part, shared_self=True).codes()
