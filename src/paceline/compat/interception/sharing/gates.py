@@ -190,7 +190,7 @@ def _reach(found: ReachableObjects, shared: SharedParts) -> _Reach | None:
 
 def _attributes(value: Any) -> set[str]:
     """The attributes that an object has, or that the user's methods of it name."""
-    found = set(getattr(value, "__dict__", ()))
+    found: set[str] = set(getattr(value, "__dict__", ()))
     for part in _class_parts(value):
         if isinstance(part, types.FunctionType):
             codes = UserFunction(part, shared_self=True).codes()
