@@ -130,9 +130,9 @@ class SlotAllocator:
     ) -> list[LocalGroup]:
         """Those of compiled groups whose packs the device's memory holds now, as of ``fits``.
 
-        Groups with trials in slots continue together. In a resumed search these are not on the device
-        yet. Where time may end the search (``turn_of``), no group begins after one that waits for
-        memory, which could otherwise wait until the end.
+        Groups with trials in slots continue together. In a resumed search these are not yet on the
+        device. Where time may end the search (``turn_of``), no group begins after one that waits
+        for memory, which could otherwise wait until the end.
         """
         live = [group for group in groups if group.n_live]
         begin = [group for group in groups if not group.n_live]
