@@ -236,7 +236,11 @@ def test_pruners_of_optuna_compare_where_the_first_value_is() -> None:
     assert said("median", validation_freq=3) is None
     assert said("median", validation_freq=[3, 4]) is None
     assert "after 94 steps" in (said("median", validation_freq=[1, 3]) or "")
-    # Epochs are counted from the first of all.
+    # Epochs are counted from the first of all, rungs from the first that is trained.
+    text = said("median", steps=18, validation_freq=2, initial_epoch=1, epochs=61)
+    assert (text or "").endswith('Pass pruner="asha:13"')
+    text = said("median", steps=60, validation_freq=[5, 7, 8], initial_epoch=3)
+    assert (text or "").endswith('or pass pruner="asha:4"')
     assert "after 94 steps" in (said("median", validation_freq=3, initial_epoch=5) or "")
     assert "after 188 steps" in (said("median", validation_freq=[1, 3], initial_epoch=1) or "")
     assert said("median", validation_freq=[1, 3], initial_epoch=4) is None  # there is no value

@@ -6,9 +6,12 @@ import os
 import queue
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -367,3 +370,35 @@ def test_ctrl_c_twice_ends_a_process_that_imports_keras_or_the_users_modules(imp
         with pytest.raises(KeyboardInterrupt, match="^$"):
             process.call(call, {}, nothing, stop)
     process.close()
+
+
+@pytest.mark.slow
+def test_a_process_ends_with_a_session_that_is_killed_while_it_starts() -> None:
+    """Though a process that the session has forked holds the socket open."""
+    code = """if True:
+        import os, signal, time
+        from paceline.executor.session.process import JaxProcess
+        process = JaxProcess()
+        if (child := os.fork()) == 0:
+            os.close(1)
+            time.sleep(60)
+            os._exit(0)
+        print(process._child.pid, child, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    out = subprocess.run([sys.executable, "-c", code], check=False, stdout=subprocess.PIPE)
+    process, child = map(int, out.stdout.split())
+    try:
+        until = time.monotonic() + 50
+        while _runs(process):
+            assert time.monotonic() < until
+            time.sleep(0.2)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def _runs(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

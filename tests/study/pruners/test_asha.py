@@ -38,23 +38,29 @@ def test_a_first_rung_beyond_the_epochs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "epochs", "freq", "missed"),
+    ("settings", "epochs", "freq", "first", "missed"),
     [
-        (ASHA(), 12, 2, 1),
-        (ASHA(2, 3), 12, 2, None),
-        (ASHA(2, 3), None, 2, None),
-        (ASHA(3, 3), None, 2, 3),
-        (ASHA(1, 2), 8, [1, 2, 4, 8], None),
-        (ASHA(1, 2), 8, [1, 4, 8], 2),
-        (ASHA(), 12, 1, None),
+        (ASHA(), 12, 2, 0, 1),
+        (ASHA(2, 3), 12, 2, 0, None),
+        (ASHA(2, 3), None, 2, 0, None),
+        (ASHA(3, 3), None, 2, 0, 3),
+        (ASHA(1, 2), 8, [1, 2, 4, 8], 0, None),
+        (ASHA(1, 2), 8, [1, 4, 8], 0, 2),
+        (ASHA(), 12, 1, 0, None),
+        (ASHA(2, 3), 12, 2, 1, 3),
+        (ASHA(), 12, 2, 1, None),
+        (ASHA(), None, 2, 1, None),
+        (ASHA(1, 2), None, 2, 1, 3),
+        (ASHA(), None, [4, 6], 3, None),
+        (ASHA(), None, [4, 7], 3, 6),
     ],
 )
-def test_each_rung_must_be_validated(settings, epochs, freq, missed) -> None:
+def test_each_rung_must_be_validated(settings, epochs, freq, first, missed) -> None:
     if missed is None:
-        settings.check_validated(epochs, freq)
+        settings.check_validated(epochs, freq, first)
         return
     with pytest.raises(UsageError, match=f"after epoch {missed}, which validation_freq"):
-        settings.check_validated(epochs, freq)
+        settings.check_validated(epochs, freq, first)
 
 
 def test_one_in_three_goes_on_and_a_paused_one_comes_back() -> None:

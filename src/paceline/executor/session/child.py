@@ -110,11 +110,14 @@ class _SessionStream(io.TextIOBase):
         return len(text)
 
 
-def main(descriptor: int, box: int) -> None:
-    """Serves the session at the other end of a socket until it ends; ``box`` is a black box."""
+def main(descriptor: int, box: int, parent: int) -> None:
+    """Serves the session at the other end of a socket until it ends; ``box`` is a black box.
+
+    ``parent`` is the session's process, which may have ended before this one looks.
+    """
     from paceline.executor.session.user_modules import ReturningPickler  # loads Keras, as below
 
-    channel, parent = Channel(socket.socket(fileno=descriptor), ReturningPickler), os.getppid()
+    channel = Channel(socket.socket(fileno=descriptor), ReturningPickler)
     link, calls = SessionLink(channel, box), queue.SimpleQueue[Frame]()
 
     def receive() -> None:

@@ -43,8 +43,8 @@ from paceline.executor.wall.black_box import BlackBox
 
 #: Run in the process: modules are found where the session finds them.
 _MAIN = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from paceline.executor.session.child import main; main(int(sys.argv[1]), int(sys.argv[3]))"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from paceline.executor.session.child import main; main(*map(int, sys.argv[2:]))"
 )
 #: Seconds between two looks whether a signal has come while the process works.
 _LOOK = 0.1
@@ -110,7 +110,7 @@ class JaxProcess:
         self.box = BlackBox()
         with theirs:
             given = theirs.fileno(), self.box.descriptor
-            words = str(given[0]), json.dumps(sys.path), str(given[1])
+            words = json.dumps(sys.path), *map(str, given), str(os.getpid())
             self._child = subprocess.Popen(
                 [sys.executable, "-c", _MAIN, *words],
                 pass_fds=given,

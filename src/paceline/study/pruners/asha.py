@@ -67,22 +67,27 @@ class ASHA:
             before, share = rung, share / self.reduction_factor
         return trained / epochs
 
-    def check_validated(self, epochs: int | None, freq: int | Collection[int]) -> None:
+    def check_validated(
+        self, epochs: int | None, freq: int | Collection[int], first: int = 0
+    ) -> None:
         """Check that trials have a value at each rung, where it comes from validation.
 
-        ``epochs`` is None if they depend on hp; ``freq`` is as ``fit`` takes it.
+        ``epochs`` is None if they depend on hp; ``freq`` is as ``fit`` takes it, and so counts the
+        ``first`` epochs, which are not trained.
 
         Raises:
             UsageError: A rung has none.
         """
         if isinstance(freq, int):
-            # Where the first rung is validated, all are: each is a multiple of it.
-            missed = [rung for rung in self.rungs(epochs or self.min_epochs + 1) if rung % freq]
+            # Where two rungs are validated, all are: they differ by multiples of that difference.
+            most = epochs or self.min_epochs * self.reduction_factor + 1
+            missed = [rung for rung in self.rungs(most) if (first + rung) % freq]
         else:
-            missed = [rung for rung in self.rungs(epochs or max(freq)) if rung not in freq]
+            most = epochs or max(freq) - first
+            missed = [rung for rung in self.rungs(most) if first + rung not in freq]
         if missed:
             raise UsageError(
-                f"pruner: ASHA compares trials after epoch {missed[0]}, which "
+                f"pruner: ASHA compares trials after epoch {first + missed[0]}, which "
                 f'validation_freq={freq!r} does not validate. Use min_epochs ("asha:MIN_EPOCHS") '
                 "whose rungs are validated, or leave validation_freq out."
             )

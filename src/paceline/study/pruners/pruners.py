@@ -90,21 +90,23 @@ def make_pruner(
     by_time: bool = False,
     n_members: int = 1,
     freq: int | Collection[int] = 1,
+    first: int = 0,
     note: Callable[[str], None] = lambda text: None,
 ) -> Pruner | None:
     """Return the pruner of one search, from ``check_pruner``; None for none.
 
     ``epochs`` is None if they depend on hp, ``n_trials`` when only time bounds the study; time may
     end it before, where ``by_time``. ``past`` are trials that have ended, each with epoch -> the
-    objective's value. ``freq`` are the epochs that have a value, as ``fit`` takes it. Raises
-    UsageError where the pruner cannot work with these epochs, or with so few members.
+    objective's value. ``freq`` are the epochs that have a value, as ``fit`` takes it, and counts
+    the ``first`` ones, which are not trained. Raises UsageError where the pruner cannot work with
+    these epochs, or with so few members.
     """
     if checked is None:
         return None
     if isinstance(checked, ASHA):
         if epochs is not None:
             checked.check(epochs)
-        checked.check_validated(epochs, freq)
+        checked.check_validated(epochs, freq, first)
         return AshaPruner(checked, direction, n_trials, past, by_time=by_time)
     if isinstance(checked, PBT):
         checked.check(epochs, n_trials, n_members)

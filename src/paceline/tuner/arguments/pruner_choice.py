@@ -105,14 +105,14 @@ def note_on_averages(
         hints.append(f"set momentum={_USUAL} in build")
     enough = math.ceil(math.log(_FAR_OFF) / math.log(momentum) / found.steps)
     if isinstance(freq, int):
-        enough = -(-enough // freq) * freq
+        enough = -(-(first + enough) // freq) * freq - first
     else:
-        enough = next((epoch for epoch in freq if epoch >= enough), enough)
+        enough = next((epoch - first for epoch in freq if epoch - first >= enough), enough)
     with suppress(UsageError):  # trials have no such rung
         later = ASHA(enough)
         if epochs is not None:
             later.check(epochs)
-        later.check_validated(epochs, freq)
+        later.check_validated(epochs, freq, first)
         hints.append(f'pass pruner="asha:{enough}"')
     hint = ", or ".join(hints or ['pass pruner="none"'])
     return (

@@ -389,6 +389,7 @@ class SearchRun:
         objective = self._objective
         if self._several is not None:
             self._note(self._several.note_on_pruner(pruner_text(self._config.pruner) or ""))
+        first = self._arguments.initial_epoch
         freq = self._arguments.validation_freq if objective.name.startswith("val_") else 1
         return make_pruner(
             self._config.pruner,
@@ -397,6 +398,7 @@ class SearchRun:
             n_trials=self._arguments.n_trials,
             by_time=self._arguments.timeout is not None,
             freq=freq,
+            first=0 if callable(first) else int(first),
             n_members=self._arguments.n_members,
             note=self._note,
             past=[
