@@ -185,7 +185,7 @@ class Scripts:
         ours, alone = (seconds[side][1] - seconds[side][0] for side in ("paceline", "jax"))
         return {
             "epochs": [short, long],
-            "seconds": seconds,
+            "took": seconds,
             "start": round(seconds["paceline"][0] - seconds["jax"][0], 1),
             "afterwards": round(ours / alone, 3),
         }
