@@ -73,6 +73,8 @@ ROWS = (
     Row(README, "a loop on JAX", "any_fits", "loop", _SCRIPT, ratio=True),
     Row(README, "KerasTuner on TensorFlow", "sessions", "digits64", _SCRIPT, ratio=True),
     Row(SPEED, "digits, dense 64-64-10", "search_speed", "digits16", _TWO),
+    Row(SPEED, "Hyperband over units", "sessions", "tutorial", _SCRIPT, ratio=True),
+    Row(SPEED, "a random search over digits", "sessions", "digits64", _SCRIPT, ratio=True),
     Row(SPEED, "the same, 64 trials", "search_speed", "digits64", _TWO),
     Row(SPEED, "digits over 8 structures (widths", "search_speed", "structures", _ONE),
     Row(SPEED, "MNIST, dense 784", "search_speed", "mnist", _TWO),
