@@ -128,7 +128,7 @@ def _tokens_of(model: Any) -> TokenChecks:
     """What is known of a model's Embeddings: callbacks may ask the same model many times."""
     names = [layer.name for layer in keras_private.all_layers(model)]
     last, known, tokens = getattr(_here, "last", (None, None, None))
-    if last is None or last() is not model or names != known:
+    if last is None or tokens is None or last() is not model or names != known:
         tokens = TokenChecks()
         _here.last = weakref.ref(model), names, tokens
     return tokens
