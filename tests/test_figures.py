@@ -55,6 +55,7 @@ def slower(report: dict[str, Any]) -> dict[str, Any]:
     for entry in found["works"].values():
         if "times" in entry:
             entry["times"] = 2 * entry["times"] + 1
+        if "ratios" not in entry:
             continue
         for figures in (*entry["seconds"].values(), *entry["ratios"].values()):
             figures |= {state: 2 * value + 1 for state, value in figures.items()}

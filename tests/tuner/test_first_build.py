@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import pytest
 
-import paceline
 import toys
 from paceline.errors import PacelineError
 from paceline.executor.model_builder import ModelBuilder
@@ -235,18 +234,3 @@ def test_who_gives_a_direction_means_the_metric_of_the_models_own() -> None:
 
     found = first(build).objective(None, "maximize", callbacks=False)
     assert found == Objective("val_spread", "maximize")
-
-
-def test_a_search_tells_that_it_uses_the_loss_instead() -> None:
-    def build(hp: Any) -> Any:
-        made = InCall()
-        made.compile(keras.optimizers.SGD(hp.Float("lr", 1e-3, 1e-2)), "mse")
-        return made
-
-    notes: list[str] = []
-    x = toys.data()[0]
-    tuner = paceline.Tuner(build, study="s", on_note=notes.append)
-    tuner.search(x, x[:, :1], validation_data=(x, x[:, :1]), epochs=2, n_trials=2)
-    assert len([note for note in notes if note.startswith("objective: val_loss, because")]) == 1
-    for trial in map(tuner.trial, (0, 1)):
-        assert trial.value == min(trial.history["val_loss"])

@@ -63,7 +63,6 @@ WAYS: list[tuple[Callable[[], object], str]] = [
     (lambda: keras.backend.set_value(1, 2), "has `keras.ops` in place of"),
     (lambda: fitted(samples_per_epoch=60), "counts batches: use `steps_per_epoch`"),
     (lambda: keras.layers.Dropout(p=0.5), "calls `p` of `Dropout` `rate`"),
-    (lambda: keras.layers.SpatialDropout1D(p=0.5), "calls `p` of `Dropout` `rate`"),
     (lambda: keras.layers.LSTM(2, batch_input_shape=(1, 2, 3)), "has `keras.Input(batch_shape"),
     (
         raises(ModuleNotFoundError("No module named 'tensorflow.python.keras'")),
