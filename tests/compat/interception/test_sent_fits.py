@@ -125,6 +125,7 @@ print("FOUND" + json.dumps({"calls": calls, "notes": notes}))
 """
 
 
+@pytest.mark.slow
 def test_hooks_between_batches_run_in_the_session() -> None:
     here, there = run_script(BY_BATCH, "jax"), run_script(BY_BATCH, "numpy")
     assert here["notes"] == there["notes"] == [] and "4 fits in packs" in there["stderr"]
