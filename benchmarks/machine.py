@@ -119,14 +119,14 @@ def gather(name: str, found: dict[str, Any], entries: dict[str, Any]) -> dict[st
     return entries
 
 
-def gathered(name: str, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the stored entries of the same commit and versions."""
+def gathered(name: str, found: dict[str, Any], part: str = "entries") -> dict[str, Any]:
+    """Return the stored entries of the same commit and versions; ``part`` has them."""
     path = results_file(name)
     if not path.is_file():
         return {}
     old = json.loads(path.read_text(encoding="utf-8"))
     same = all(old["machine"][key] == found[key] for key in ("commit", "versions", "cpu"))
-    return old["entries"] if same else {}
+    return old[part] if same else {}
 
 
 def results_file(name: str) -> Path:

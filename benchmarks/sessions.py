@@ -4,8 +4,8 @@
     python benchmarks/sessions.py --tensorflow PYTHON --works digits64 start
 
 PYTHON is an interpreter that has Paceline's dependencies, tensorflow, keras-tuner, tensorboard and
-six. PACELINE_DATA names the folder of the data. A run that was stopped goes on after its last whole
-work, where commit, versions and processor are the same.
+six. PACELINE_DATA names the folder of the data. If a run was stopped, the next one keeps the works
+that are complete, provided that commit, versions and processor are the same.
 
 Each side is a user's script in a process of its own, whose time counts from its start to its end,
 with empty caches. Sides: ``paceline`` and ``original`` (KerasTuner) begin with
@@ -95,7 +95,7 @@ tuner.search(x, y, epochs=50, validation_split=0.2, callbacks=[stop], verbose=0)
 backend = keras.backend.backend()
 print(json.dumps({"backend": backend, "best": tuner.oracle.get_best_trials(1)[0].score}))
 """
-#: Data of so many examples, f32[N, 784], and a search of four quick trials.
+#: Data of N examples, f32[N, 784], and a search of four quick trials. N is the last argument.
 MEMORY = """
 import json, sys
 import numpy as np
@@ -257,7 +257,8 @@ def main() -> None:
     machine.end_children_when_told()
     facts, scripts = machine.facts(), Scripts(given.tensorflow)
     print(machine.describe(facts), flush=True)
-    works = _measured_before(facts)
+    changed = facts["commit"].endswith("+")  # which does not tell what has changed
+    works = {} if changed else machine.gathered("sessions", facts, "works")
     for name in given.works:
         if name not in works:
             own = {"start": scripts.start, "memory": scripts.memory}
@@ -267,16 +268,6 @@ def main() -> None:
         print(f"{name}: {json.dumps(works[name])}", flush=True)
     if slow := missed(works):
         sys.exit("\n".join(slow))
-
-
-def _measured_before(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the works in the result's file, if it is of this commit and machine."""
-    path = machine.results_file("sessions")
-    if not path.is_file() or facts["commit"].endswith("+"):
-        return {}
-    old = json.loads(path.read_text(encoding="utf-8"))
-    same = all(old["machine"].get(key) == facts[key] for key in ("commit", "versions", "cpu"))
-    return old["works"] if same else {}
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ import functools
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -41,8 +41,7 @@ _WHAT = "a batch of the data"
 _here = threading.local()
 
 
-@contextmanager
-def batches_checked() -> Iterator[None]:
+def batches_checked() -> AbstractContextManager[None]:
     """A block in which models of this thread see integers beyond 32 bits as floats.
 
     Arrays of the other byte order than this machine's, which JAX refuses, are put into its own.
@@ -50,15 +49,8 @@ def batches_checked() -> Iterator[None]:
     for numbers beyond an Embedding.
     """
     if keras.backend.backend() != "jax":
-        yield
-        return
-    before = getattr(_here, "on", False)
-    with _patch.applied():
-        _here.on = True
-        try:
-            yield
-        finally:
-            _here.on = before
+        return nullcontext()
+    return _patch.applied_in_thread(_here, "on", True)
 
 
 def methods_patched() -> AbstractContextManager[None]:

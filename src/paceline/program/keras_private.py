@@ -52,7 +52,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any, Protocol
 
 from paceline.errors import PacelineError
@@ -573,6 +573,17 @@ class RefCountedPatch:
                 if self._n_users == 0:
                     self._remove()
 
+    @contextmanager
+    def applied_in_thread(self, here: threading.local, name: str, value: Any) -> Iterator[None]:
+        """The same, with a value by which the change knows this thread; blocks may be nested."""
+        before = getattr(here, name, None)
+        with self.applied():
+            setattr(here, name, value)
+            try:
+                yield
+            finally:
+                setattr(here, name, before)
+
 
 class SharedChange(RefCountedPatch):
     """The same, of a function that changes something, yields, and changes it back."""
@@ -586,19 +597,12 @@ _here = threading.local()
 _adapter_before: Any = None
 
 
-@contextmanager
-def batches_through(function: Callable[[Any], Any]) -> Iterator[None]:
+def batches_through(function: Callable[[Any], Any]) -> AbstractContextManager[None]:
     """A block in which this thread's ``fit`` and its like on JAX take batches from a function.
 
     It is given a batch of NumPy arrays before JAX is, and returns one.
     """
-    before = getattr(_here, "function", None)
-    with _adapter_patch.applied():
-        _here.function = function
-        try:
-            yield
-        finally:
-            _here.function = before
+    return _adapter_patch.applied_in_thread(_here, "function", function)
 
 
 def _hook_adapters() -> None:

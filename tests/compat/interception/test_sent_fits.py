@@ -135,7 +135,7 @@ def test_hooks_between_batches_run_in_the_session() -> None:
 
 @pytest.mark.slow
 def test_a_process_that_dies_between_batches_fails_the_fits_that_have_begun_an_epoch() -> None:
-    """Their callbacks have acted, and would act again; the other fits come out as ever."""
+    """Their callbacks would act twice. The other fits have the same results as without it."""
     here, there = run_script(BY_BATCH, "jax"), run_script(BY_BATCH, "numpy", KILL="1")
     assert "SIGKILL) between two batches" in there["calls"][1]
     for i in (0, 2, 3):

@@ -548,7 +548,7 @@ def test_what_may_decide_a_program() -> None:
 
 
 def test_a_timed_search_that_resumes_knows_of_its_wave_before_it_proposes() -> None:
-    """The launcher asks first whether the wave goes on: else trials end before it asks for more."""
+    """The launcher asks this before it proposes a trial. With "no", trials end before the next."""
     study = timed()
     go_on(study, 2)
     facts = study.state()

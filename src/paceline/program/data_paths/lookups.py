@@ -11,7 +11,7 @@ import functools
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,16 +92,9 @@ def lookups(model: Any, x: Any) -> list[Lookup]:
 _here = threading.local()
 
 
-@contextmanager
-def _recording(calls: list[tuple[Any, Any]]) -> Iterator[None]:
+def _recording(calls: list[tuple[Any, Any]]) -> AbstractContextManager[None]:
     """A block that notes each Embedding which this thread calls, and what it is given."""
-    before = getattr(_here, "calls", None)
-    with _noted_calls.applied():
-        _here.calls = calls
-        try:
-            yield
-        finally:
-            _here.calls = before
+    return _noted_calls.applied_in_thread(_here, "calls", calls)
 
 
 @keras_private.SharedChange

@@ -6,9 +6,9 @@ that touches what they share, and continues when those before it have ended. So 
 it would find if one ran after the other.
 
 Every line that may touch it must be known. So all that the functions reach is followed. Only names
-and attributes in the source of the user's functions may lead to what they change.
-An object whose attribute they change must be used by its attributes alone. Where that does not
-hold, or too much is reached to tell, there are no gates.
+and attributes in the source of the user's functions may lead to what they change. An object whose
+attribute they change must be used by its attributes alone. Where that does not hold, or too much is
+reached to tell, there are no gates.
 """
 
 from __future__ import annotations
