@@ -141,7 +141,6 @@ class Scripts:
             own = {
                 "KERAS_HOME": str(Path(folder, "keras")),
                 "PACELINE_CACHE_DIR": str(Path(folder, "cache")),
-                "PACELINE_DATA": os.environ.get("PACELINE_DATA", ""),
                 "PYTHONPATH": os.pathsep.join([str(machine.ROOT / "src"), str(HERE)]),
                 "TF_CPP_MIN_LOG_LEVEL": "3",
                 "XDG_CACHE_HOME": folder,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from speed_figure import MARGIN, STYLE, WIDTH, write
+from speed_figure import MARGIN, STYLE, framed, write
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "quality_per_second.json"
@@ -116,15 +116,8 @@ def figure(report: dict[str, Any]) -> str:
         parts.append(f'<polyline class="{side}" points="{left},{at} {left + 26},{at}"/>')
         parts.append(write(left + 34, at + 4, name, "dim"))
     height = TOP + 3 * (HEAD + PANEL_HEIGHT + FOOT) + 8
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-        f'width="{WIDTH}" role="img" '
-        'aria-label="Curves: the best validation accuracy of five searches by the second">\n'
-        f"<style>{STYLE}{LINES}</style>\n"
-        f'<rect class="back" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="6"/>\n'
-        + "\n".join(parts)
-        + "\n</svg>\n"
-    )
+    label = "Curves: the best validation accuracy of five searches by the second"
+    return framed(parts, height, label, f"<style>{STYLE}{LINES}</style>")
 
 
 if __name__ == "__main__":

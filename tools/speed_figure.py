@@ -77,11 +77,17 @@ def figure(report: dict[str, Any]) -> str:
             )
             parts.append(write(MARGIN + width + 7, top + 11, f"{seconds[work][side]:.1f} s", "dim"))
     height = TOP + len(WORKS) * WORK + 2
+    label = "Bars: seconds of four searches, with Paceline and with KerasTuner"
+    head = f"<title>{html.escape(told(report))}</title>\n<style>{STYLE}</style>"
+    return framed(parts, height, label, head)
+
+
+def framed(parts: list[str], height: int, label: str, head: str) -> str:
+    """Return a picture of these parts; ``label`` says what it shows, ``head`` comes before them."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-        f'width="{WIDTH}" role="img" '
-        'aria-label="Bars: seconds of four searches, with Paceline and with KerasTuner">\n'
-        f"<title>{html.escape(told(report))}</title>\n<style>{STYLE}</style>\n"
+        f'width="{WIDTH}" role="img" aria-label="{label}">\n'
+        f"{head}\n"
         f'<rect class="back" x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1}" rx="6"/>\n'
         + "\n".join(parts)
         + "\n</svg>\n"

@@ -39,9 +39,8 @@ class Slots:
         self.planner = FakePlanner(packs_at_once, **planner)
         self.notes: list[str] = []
         self.failed: dict[int, BaseException] = {}
-        self.beside: list[
-            list[str]
-        ] = []  # names of the groups beside, each time memory is looked at
+        # Names of the groups beside, each time memory is looked at.
+        self.beside: list[list[str]] = []
         device_data: Any = SimpleNamespace(
             of=lambda group, layout: (
                 ResidentArrays(None, 8, 2, group.work.epochs),

@@ -140,9 +140,11 @@ def code() -> str | None:
     git = ["git", "-C", str(HERE)]
     show = [*git, "show", "--no-patch", "--format=%cs %h", "--abbrev=8"]
     found = subprocess.run(show, capture_output=True, text=True, check=False).stdout.strip()
+    if not found:
+        return None
     differs = [*git, "diff", "--quiet", "HEAD", "--", str(DOCS.parent / "src")]
-    changes = bool(found) and subprocess.run(differs, check=False).returncode
-    return (found + " with changed files" * bool(changes)) or None
+    changes = subprocess.run(differs, check=False).returncode != 0
+    return found + " with changed files" * changes
 
 
 def changed(text: str) -> str:

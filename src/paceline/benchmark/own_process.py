@@ -7,8 +7,6 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
-import keras
-
 from paceline.benchmark.presentation.result import Bench
 from paceline.errors import DataError, UsageError
 from paceline.executor.process import StopSignal
@@ -20,7 +18,7 @@ from paceline.executor.session.process import (
     ProcessDiedError,
     process_of_session,
 )
-from paceline.executor.tf_replicas import let_memory_grow
+from paceline.executor.tf_replicas import leave_memory_to_packs
 from paceline.tuner.search.own_process import DATA, as_arrays, why_in_session, write
 from paceline.tuner.search.session import what_stands_in_the_way
 
@@ -39,8 +37,7 @@ def measured(
         return None
     why = why_in_session(given)
     if why is None:
-        if keras.backend.backend() == "tensorflow" and (late := let_memory_grow()) is not None:
-            note(late)
+        leave_memory_to_packs(note)
         arrays = {name: as_arrays(given[name]) for name in DATA}
         arguments = {"bench": bench, "given": {**given, **arrays, "on_note": None}}
         call = ProcessCall(_measure, arguments, OutsideState.of({"build": given["build"]}))

@@ -143,6 +143,12 @@ def let_memory_grow() -> str | None:
     return None
 
 
+def leave_memory_to_packs(note: Callable[[str], None]) -> None:
+    """As ``let_memory_grow`` where Keras is on TensorFlow; ``note`` is told if it is too late."""
+    if keras.backend.backend() == "tensorflow" and (late := let_memory_grow()) is not None:
+        note(late)
+
+
 def has_replicas() -> bool:
     """Whether TensorFlow trains in the user's strategy, or there is a sign of a TPU.
 

@@ -23,7 +23,7 @@ from paceline.compat.interception.shared_steps import steps_shared
 from paceline.compat.interception.turns import ConcurrencyPolicy
 from paceline.executor.base import Answer, EpochReport, LateAnswer, PackOptions
 from paceline.executor.process import search_process
-from paceline.executor.tf_replicas import let_memory_grow
+from paceline.executor.tf_replicas import leave_memory_to_packs
 from paceline.program.canonical import Unpackable
 from paceline.program.compilation_cache import persistent_cache
 
@@ -90,8 +90,8 @@ class Engine:
         self._parked: list[FunctionThread] = []  # threads that wait until another has ended
         self._packed_fits: dict[int, PackedFit] = {}
         self._ended: deque[CallOutcome] = deque()
-        if keras.backend.backend() == "tensorflow" and (late := let_memory_grow()) is not None:
-            self.say(late)  # else TensorFlow takes all of a GPU when it first touches it
+        # Else TensorFlow takes all of a GPU when it first touches it.
+        leave_memory_to_packs(self.say)
 
     def __enter__(self) -> Engine:
         return self

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import keras
-
 from paceline.compat.keras_tuner import oracle_search
 from paceline.compat.keras_tuner.engine.hypermodel import own_code
 from paceline.compat.keras_tuner.engine.model_tuner import ModelTuner
@@ -25,7 +23,7 @@ from paceline.executor.session.process import (
     ProcessDiedError,
     process_of_session,
 )
-from paceline.executor.tf_replicas import is_spread, let_memory_grow
+from paceline.executor.tf_replicas import is_spread, leave_memory_to_packs
 from paceline.executor.wall.deaths import DeathRecord, OutOfMemoryKills
 from paceline.report.notebook import notebook_display, publish
 from paceline.tuner.search.own_process import HeldOutput, sent_arguments, why_in_session
@@ -46,8 +44,7 @@ def search(tuner: ModelTuner, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         why = "distribution_strategy: TensorFlow trains in this process"
     if why is not None:
         return why
-    if keras.backend.backend() == "tensorflow" and (late := let_memory_grow()) is not None:
-        to_stderr(late)
+    leave_memory_to_packs(to_stderr)
     tuner.distribution_strategy = None  # it cannot be sent
     try:
         return _search(tuner, fit)

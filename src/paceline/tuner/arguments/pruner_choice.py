@@ -92,8 +92,7 @@ def note_on_averages(
         rung = pruner.min_epochs
     elif isinstance(pruner, str) and pruner.startswith(_EARLY):
         # They compare at the first value.
-        validated = [first + freq - first % freq] if isinstance(freq, int) else freq
-        rung = min((epoch - first for epoch in validated if epoch > first), default=0)
+        rung = _validated(freq, first, 1) or 0
     else:
         return None  # others compare later, or nobody can tell when
     of_validation = isinstance(objective, Objective) and objective.name.startswith("val_")
@@ -104,10 +103,7 @@ def note_on_averages(
     if _USUAL**steps < _FAR_OFF:
         hints.append(f"set momentum={_USUAL} in build")
     enough = math.ceil(math.log(_FAR_OFF) / math.log(momentum) / found.steps)
-    if isinstance(freq, int):
-        enough = -(-(first + enough) // freq) * freq - first
-    else:
-        enough = next((epoch - first for epoch in freq if epoch - first >= enough), enough)
+    enough = _validated(freq, first, enough) or enough
     with suppress(UsageError):  # trials have no such rung
         later = ASHA(enough)
         if epochs is not None:
@@ -120,6 +116,16 @@ def note_on_averages(
         f"{momentum:g}) still has {momentum**steps:.0%} of its initial averages. "
         f"{hint[0].upper()}{hint[1:]}"
     )
+
+
+def _validated(freq: int | list[int], first: int, least: int) -> int | None:
+    """The number of trained epochs, ``least`` or more, after which validation comes first.
+
+    None: none comes. ``freq`` also counts the ``first`` epochs, which are not trained.
+    """
+    if isinstance(freq, int):
+        return -(-(first + least) // freq) * freq - first
+    return next((epoch - first for epoch in freq if epoch - first >= least), None)
 
 
 def _again(text: Any) -> Any:

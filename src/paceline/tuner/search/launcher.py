@@ -143,10 +143,13 @@ class TrialLauncher:
 
     def keep_structure(self) -> None:
         """Gives further trials the structure of the best one, whose program is compiled."""
-        best = self._study.trials.best
+        order = self._proposer.structure_order
         # Of several objectives, the first one does not say which structure is best.
-        if best is not None and self._context.objectives is None:
-            self._proposer.structure_order.keep(best.number)
+        if not order.in_waves or self._context.objectives is not None:
+            return
+        best = self._study.trials.best
+        if best is not None:
+            order.keep(best.number)
 
     @property
     def to_come(self) -> int | None:

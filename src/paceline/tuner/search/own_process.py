@@ -34,7 +34,7 @@ from paceline.executor.session.process import (
     process_of_session,
     why_none,
 )
-from paceline.executor.tf_replicas import has_replicas, let_memory_grow
+from paceline.executor.tf_replicas import has_replicas, leave_memory_to_packs
 from paceline.executor.wall.deaths import DeathRecord, OutOfMemoryKills
 from paceline.report.notebook import notebook_display, publish
 from paceline.search_space import HyperParameters
@@ -169,8 +169,7 @@ class SearchInProcess:
 
     def _in_processes(self) -> str | None:
         """Searches in one process after the other, until one ends by itself; as ``run``."""
-        if keras.backend.backend() == "tensorflow" and (late := let_memory_grow()) is not None:
-            self.listeners.notes(late)
+        leave_memory_to_packs(self.listeners.notes)
         ends_at, hangs = None, 0
         if self.search.get("timeout") is not None:
             ends_at = time.monotonic() + self.search["timeout"]

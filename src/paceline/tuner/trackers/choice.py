@@ -22,8 +22,8 @@ def make_trackers(trackers: Any) -> dict[str, Tracker]:
     for each in given:
         if isinstance(each, str):
             name, tracker = each.removesuffix(_MODEL), _by_name(each)
-        elif hasattr(each, "name_of_session"):
-            name, tracker = each.name_of_session, each
+        elif hasattr(each, "begin_in_session"):  # one of the session, as its process has it
+            name, tracker = each.name, each
         elif isinstance(each, Tracker) and not isinstance(each, type):
             name, tracker = type(each).__name__, each
         else:

@@ -283,8 +283,7 @@ class SessionTracker:
     """A tracker of the session and its thread, as a search in the session's process sees them."""
 
     def __init__(self, name: str, ask: Callable[..., Any]) -> None:
-        self.name = self.name_of_session = name
-        self._ask = ask
+        self.name, self._ask = name, ask
         self.error: str | None = None
         self.where: str | None = None
         self.failed = self.waits = False
