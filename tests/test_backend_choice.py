@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import os
@@ -70,6 +71,15 @@ def test_keras_is_imported_without_garbage_collections() -> None:
     assert child(count.format("keras"), KERAS_BACKEND="jax") == "True True 0"
     off = "import gc; gc.disable(); gc.freeze(); " + count.format("paceline.compat.optuna")
     assert child(off).startswith("True False ")
+
+
+def test_names_that_are_loaded_leave_the_garbage_collector_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each rest would put the user's young garbage among what is seldom looked at."""
+    known = [paceline.HyperParameters, paceline.map]
+    monkeypatch.setattr(gc, "disable", lambda: pytest.fail("the collector rests"))
+    assert [paceline.HyperParameters, paceline.map] == known
 
 
 def test_options_of_xla_are_left_alone_on_another_backend() -> None:

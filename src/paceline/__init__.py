@@ -33,7 +33,7 @@ from paceline.errors import (
     TrialTimeoutError,
     UsageError,
 )
-from paceline.imports import import_keras_quickly, uncollected
+from paceline.imports import import_keras_quickly, imported
 from paceline.program.keras_backend import select_jax
 
 if TYPE_CHECKING:
@@ -140,11 +140,8 @@ def __getattr__(name: str) -> Any:
         return _installed_version()
     if name not in _LAZY:
         raise AttributeError(f"module 'paceline' has no attribute {name!r}")
-    from importlib import import_module
-
     try:
-        with uncollected():
-            return getattr(import_module(_LAZY[name]), name)
+        return getattr(imported(_LAZY[name]), name)
     except ImportError as error:
         from paceline.errors import missing
 

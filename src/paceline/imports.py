@@ -7,10 +7,11 @@ through all of them again and again, which is a seventh of the time that ``impor
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.abc
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -34,6 +35,12 @@ def import_keras_quickly() -> None:
             run(module)
 
     around_import("keras", load)
+
+
+def imported(name: str) -> ModuleType:
+    """Imports a module; Python's garbage collector rests if the module is not imported yet."""
+    with nullcontext() if name in sys.modules else uncollected():
+        return importlib.import_module(name)
 
 
 @contextmanager

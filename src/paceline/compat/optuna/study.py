@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna import study as _study
 
-from paceline.imports import uncollected
+from paceline.imports import imported
 
 if TYPE_CHECKING:
     from optuna.study import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]
@@ -23,9 +23,7 @@ class PackedStudy(optuna.Study):
     def optimize(self, *args: Any, **kwargs: Any) -> None:
         """Optimizes an objective; arguments as those of Optuna, and see ``paceline.optimize``."""
         # Late: reading a study must not wait for JAX and Keras.
-        with uncollected():
-            from paceline.compat.functions.optimize import optimize
-
+        optimize = imported("paceline.compat.functions.optimize").optimize
         if "func" in kwargs:
             kwargs["objective"] = kwargs.pop("func")
         optimize(self, *args, **kwargs)
