@@ -86,7 +86,7 @@ class LocalExecutor(PackExecutor[LocalGroup]):
         self._threads = PackThreads(self._planner.packs_at_once)
         self._patience = _PATIENCE
         self._slots = SlotAllocator(
-            *(self._planner, self._device_data, data, notes, limit, self._sharers)
+            self._planner, self._device_data, data, notes, limit, self._sharers
         )
         self._reporter = EpochReporter(notes, self._paused, self._device_data)
         self.timings, self.timeline, self.workers = ExecutorTimings(), SlotTimeline(), ()
@@ -259,11 +259,13 @@ class LocalExecutor(PackExecutor[LocalGroup]):
         return facts
 
     def _group_facts(self, group: LocalGroup) -> GroupFacts:
-        facts = group_facts(
-            group, self._planner.facts(group), met=group.asked_round, most_slots=group.most_slots
+        return group_facts(
+            group,
+            self._planner.facts(group),
+            met=group.asked_round,
+            most_slots=group.most_slots,
+            alone=group.alone,
         )
-        facts.alone = group.alone
-        return facts
 
     def _states(self, group: LocalGroup) -> dict[int, JobState]:
         paused = {trial.number: _state(trial, None) for trial in self._paused.of(group)}

@@ -208,7 +208,7 @@ class DataSetPasses:
     def _order(self, data: ArrayData) -> np.ndarray:
         """The order in which a pass has the examples."""
         by = np.argsort(_digests(data), kind="stable")
-        if not _equal(self.data.inputs, jax.tree.map(lambda array: array[by], data.inputs)):
+        if not equal(self.data.inputs, jax.tree.map(lambda array: array[by], data.inputs)):
             raise NotArrays(f"the examples of {self._what} differ from epoch to epoch")
         return _inverse(by)
 
@@ -256,9 +256,21 @@ def _inverse(by: np.ndarray) -> np.ndarray:
     return order
 
 
-def _equal(ours: Any, theirs: Any) -> bool:
+def equal(ours: Any, theirs: Any) -> bool:
     """Whether two nests of arrays hold the same, byte by byte."""
-    if jax.tree.structure(ours) != jax.tree.structure(theirs):
+    (mine, like), (others, also) = map(jax.tree.flatten, (ours, theirs))
+    kinds = [[(a.shape, a.dtype) for a in arrays] for arrays in (mine, others)]
+    if like != also or kinds[0] != kinds[1]:
         return False
-    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
-    return all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in pairs)
+    return all(
+        np.array_equal(a, b)
+        for pair in zip(mine, others, strict=True)
+        for a, b in zip(*map(_words, pair), strict=True)
+    )
+
+
+def _words(array: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The bytes of an array, most of them as whole words, which are compared faster."""
+    found = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    whole = len(found) // 8 * 8
+    return found[:whole].view(np.uint64), found[whole:]

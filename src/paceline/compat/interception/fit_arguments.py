@@ -15,6 +15,7 @@ import numpy as np
 from paceline.compat.interception.data_sets import (
     DataSetPasses,
     UnpackableSet,
+    equal,
     read_validation,
 )
 from paceline.data.adapters import family, is_data_set, is_read_once
@@ -165,7 +166,8 @@ def read(
         validation_size = validation_size or size
     if given["validation_steps"] is not None and validation is not None:
         n = int(given["validation_steps"]) * int(validation_size or size)
-        validation = _first(validation, n)
+        if n < validation.n:
+            validation = validation.slice(0, n)
     return FitArguments(
         data=data,
         validation=validation,
@@ -270,13 +272,6 @@ def _data(
     return data, validation, validation_passes
 
 
-def _first(data: ArrayData, n: int) -> ArrayData:
-    """The first ``n`` examples, or all if there are fewer."""
-    if n >= data.n:
-        return data
-    return replace(data, inputs=jax.tree.map(lambda array: array[:n], data.inputs), n=n)
-
-
 def _digest(data: ArrayData) -> bytes:
     found = hashlib.blake2b(str(jax.tree.structure(data.inputs)).encode(), digest_size=16)
     for array in jax.tree.leaves(data.inputs):
@@ -289,22 +284,7 @@ def _is_equal(one: ArrayData | None, other: Any) -> bool:
     """Whether two sets of arrays are equal, byte by byte."""
     if one is None or other is None:
         return one is other
-    (mine, like), (theirs, also) = map(jax.tree.flatten, (one.inputs, other.inputs))
-    kinds = [[(a.shape, a.dtype) for a in arrays] for arrays in (mine, theirs)]
-    if like != also or kinds[0] != kinds[1]:
-        return False
-    return all(
-        np.array_equal(a, b)
-        for pair in zip(mine, theirs, strict=True)
-        for a, b in zip(*map(_words, pair), strict=True)
-    )
-
-
-def _words(array: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of an array, most of them as whole words, which are compared faster."""
-    found = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    whole = len(found) // 8 * 8
-    return found[:whole].view(np.uint64), found[whole:]
+    return equal(one.inputs, other.inputs)
 
 
 def copied(data: ArrayData) -> ArrayData:

@@ -394,11 +394,9 @@ class ProcessPool:
             self._say(f"{error}; {text}")
         self._ended(error, failed)
 
-    def _ended(
-        self, error: BaseException, failed: Mapping[int, BaseException] | None = None
-    ) -> None:
+    def _ended(self, error: BaseException, failed: Mapping[int, BaseException]) -> None:
         self._give_back(kill=True)
-        self._died(error, failed or {})
+        self._died(error, failed)
 
     def _give_back(self, *, kill: bool) -> None:
         """Forgets the process and its executors; the process stays for later, unless killed."""

@@ -76,17 +76,18 @@ class ConcurrencyPolicy:
         self._found = reached(roots, entries)
         self._before, self._first = None, None
         why = hazards.why_one_at_a_time(self._found) or hazards.depends_on_earlier(self._found)
-        touched, gates = hazards.why_in_order(self._found)
-        first_look = hazards.needs_a_first_look(self._found)
-        if why is None and (touched is not None or self.gates):
-            # Functions of two kinds may touch what the code of one of them alone changes.
-            if gates and len(self._looked_at) == 1 and not first_look and can_trace():
-                self.gates, self._touched = gates, str(touched)
-            else:
-                why = touched or "functions of several kinds change what is made outside of them"
         if why is not None:
             self._one_at_a_time(why)
             return
+        touched, gates = hazards.why_in_order(self._found)
+        first_look = hazards.needs_a_first_look(self._found)
+        if touched is not None or self.gates:
+            # Functions of two kinds may touch what the code of one of them alone changes.
+            if not gates or len(self._looked_at) > 1 or first_look or not can_trace():
+                several = "functions of several kinds change what is made outside of them"
+                self._one_at_a_time(touched or several)
+                return
+            self.gates, self._touched = gates, str(touched)
         reader = hazards.clock_reader(self._found)
         if reader is not None:
             self._say(

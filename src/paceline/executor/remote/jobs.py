@@ -14,7 +14,7 @@ from paceline.pack.pack import SlotTrial
 from paceline.program.trace import State
 
 
-@dataclass
+@dataclass(eq=False)
 class RemoteGroup(TrialGroup):
     """A group whose trials train on other machines."""
 

@@ -117,7 +117,7 @@ class OutsideState:
 
 
 def _names_that_may_change(user: UserFunction) -> Iterator[str]:
-    bound_again = {each.strip("'") for each in rebound(user)}
+    bound_again = set(rebound(user))
     for name in user.outer_names():
         value = user.value(name)
         if value is MISSING and hasattr(builtins, name) and name not in bound_again:
@@ -185,6 +185,9 @@ class OutsideWatch:
 
     def bring_back(self, changes: OutsideChanges) -> None:
         """Gives the objects and names of this process the values that the other one reports."""
+        if not changes:
+            self._before = self._look()
+            return
         here = self._changed(self._before, self._look())
         self.both |= here.objects.keys() & changes.objects.keys()
         self.both |= here.names.keys() & changes.names.keys()

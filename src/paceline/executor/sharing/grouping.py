@@ -45,7 +45,7 @@ from paceline.program.step_template import StepTemplate
 from paceline.program.trace import State, Step
 
 
-@dataclass
+@dataclass(eq=False)
 class TrialGroup(ABC):
     """Trials of one program: what they have in common, and those that wait to be trained."""
 
@@ -128,7 +128,7 @@ class TrialGroup(ABC):
         return bool(self.queue) or self.n_live > 0
 
 
-@dataclass
+@dataclass(eq=False)
 class LocalGroup(TrialGroup):
     """A group whose trials train in packs of this process."""
 

@@ -45,7 +45,12 @@ class JobState:
 
 
 def group_facts(
-    group: TrialGroup, program: ProgramFacts | None, *, met: int = 0, most_slots: int | None = None
+    group: TrialGroup,
+    program: ProgramFacts | None,
+    *,
+    met: int = 0,
+    most_slots: int | None = None,
+    alone: bool = False,
 ) -> GroupFacts:
     """A group without its jobs.
 
@@ -59,6 +64,7 @@ def group_facts(
         most_slots=most_slots,
         program=program,
         met=met,
+        alone=alone,
         roles=list(map(role_facts, group.roles)),
         packs=[],
         queue=[],

@@ -100,9 +100,9 @@ class DeviceData:
         each = (variables + temporaries) / n_slots
         # The device's free memory already excludes what is on it. A limit of the user's is the same
         # before and after.
-        data = {_key(group, layout)[1]: 0.0}
-        if limited() or _key(group, layout) not in self._on_device:
-            data[_key(group, layout)[1]] = _data_bytes(group)
+        key = _key(group, layout)
+        is_extra = limited() or key not in self._on_device
+        data = {key[1]: _data_bytes(group) if is_extra else 0.0}
         held, most = 0.0, 0.0  # by all packs beside, and what the largest of them needs to train
         for other in beside:
             there = [pack for pack in other.packs if pack.live and pack.on_device]
@@ -159,9 +159,8 @@ class MemorySharers:
 
     def beside(self, group: LocalGroup, begin: Sequence[LocalGroup] = ()) -> list[LocalGroup]:
         """The other groups of which trials are on the device, and those that ``begin`` now."""
-        begins = set(map(id, begin))
         every = [one for grouper, _ in self._members for one in grouper.groups if one is not group]
-        return [one for one in every if id(one) in begins or one.on_device]
+        return [one for one in every if one in begin or one.on_device]
 
     def drop_unused(self, needed: DeviceData | None = None) -> None:
         """Drops packs without trials, and the data of executors without trials, not ``needed``."""

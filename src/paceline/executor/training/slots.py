@@ -106,7 +106,7 @@ class SlotAllocator:
         waiting = [
             _first_turn(group, turn_of)
             for group in active
-            if not any(group is one for one in ready)
+            if group not in ready
             and group.queue
             and group.program is not None
             and now - group.asked_round >= _ROUNDS  # else it may wait for its program alone
@@ -145,7 +145,7 @@ class SlotAllocator:
                     break
             elif self.fits(group, failed):
                 found.append(group)
-        return [group for group in groups if any(group is one for one in found)]
+        return [group for group in groups if group in found]
 
     def waits(self, group: LocalGroup, beside: Sequence[LocalGroup] = ()) -> bool:
         """Whether a group's next pack must not begin while other trials hold memory.
@@ -154,7 +154,7 @@ class SlotAllocator:
         ``beside`` are groups of which packs are about to begin.
         """
         others = self.sharers.beside(group, beside)
-        if group.alone and (group.on_device or any(one is group for one in beside)):
+        if group.alone and (group.on_device or group in beside):
             return True
         alone = group.alone or any(other.alone for other in others)
         if not others or not (alone or self._lacks_memory(group, others)):
@@ -175,11 +175,16 @@ class SlotAllocator:
 
     def _lacks_memory(self, group: LocalGroup, others: Sequence[LocalGroup] = ()) -> bool:
         """Whether the memory does not hold all slots of a group; drops what nobody uses first."""
-        program, n_packs = program_of(group), self.planner.packs_at_once
-        if self.device_data.room(group, program, n_packs, others).fitting >= program.n_slots:
+        n_packs = self.planner.packs_at_once
+        if self._holds(group, n_packs, others):
             return False
         self.sharers.drop_unused(self.device_data)
-        return self.device_data.room(group, program, n_packs, others).fitting < program.n_slots
+        return not self._holds(group, n_packs, others)
+
+    def _holds(self, group: LocalGroup, n_packs: int, others: Sequence[LocalGroup] = ()) -> bool:
+        """Whether the memory holds all slots of this many packs of a group at once."""
+        program = program_of(group)
+        return self.device_data.room(group, program, n_packs, others).fitting >= program.n_slots
 
     def fits(self, group: LocalGroup, failed: Failed) -> bool:
         """Whether a compiled group fits into the device's memory.
@@ -218,8 +223,7 @@ class SlotAllocator:
 
     def fits_twice(self, group: LocalGroup) -> bool:
         """Whether memory holds two packs of a group for each thread; one of each fits."""
-        program, n_packs = program_of(group), 2 * self.planner.packs_at_once
-        return self.device_data.room(group, program, n_packs).fitting >= program.n_slots
+        return self._holds(group, 2 * self.planner.packs_at_once)
 
     def _limit_slots(self, group: LocalGroup, n_slots: int) -> None:
         """Drops a group's program, to be compiled again with at most ``n_slots`` slots."""

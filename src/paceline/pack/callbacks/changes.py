@@ -70,7 +70,7 @@ def rebound(user: UserFunction) -> Iterator[str]:
         for step in dis.get_instructions(code):
             free = step.opname in ("STORE_DEREF", "DELETE_DEREF") and step.argval in outer
             if free or step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-                yield repr(step.argval)
+                yield step.argval
 
 
 def changed(user: UserFunction) -> Iterator[str]:

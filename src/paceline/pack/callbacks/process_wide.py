@@ -36,7 +36,7 @@ def why_not_in_turns(
             return _of_tracker(user.name, package)
         name = next(rebound(user), None)
         if name is not None:
-            return f"callbacks: {user.name} assigns {name}, which all trials share"
+            return f"callbacks: {user.name} assigns {name!r}, which all trials share"
     return None
 
 

@@ -41,6 +41,8 @@ from paceline.program.trace import State, Step, weighed_shapes
 
 Arrays = list[Any]
 
+#: Names of JAX's operations that run a function several times.
+_LOOPS = ("scan", "while")
 # Stacking hides the cost of starting many tiny operations. A step that spends its time in matrix
 # products has nothing to hide. The loop of a recurrent layer runs best on the small matrices of one
 # trial (docs/decisions/0003). The limits below are rules of thumb, measured on CPUs. Above this
@@ -473,10 +475,6 @@ def effort_for(closed: Any, steps: float, n_slots: int, n_numbers: int) -> Compi
 def has_loops(closed: Any) -> bool:
     """Whether a step has loops, such as those of recurrent layers."""
     return _has(closed, *_LOOPS)
-
-
-#: Names of JAX's operations that run a function several times.
-_LOOPS = ("scan", "while")
 
 
 def _has(closed: Any, *names: str) -> bool:

@@ -28,6 +28,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from paceline.compat.interception.sharing.shared_state import PLAIN
 from paceline.pack.callbacks.changes import CONTAINERS, HARMLESS, source, trackers
 from paceline.pack.callbacks.reachable import (
     BEFORE,
@@ -61,7 +62,6 @@ _LOOKS = re.compile(
     "open|read|load|exists|is_?(file|dir|link|mount)|l?stat$|get(size|.time$)|list_?dir|i?r?glob|"
     "iterdir|scandir|f?walk$|genfromtxt|from_?file|memmap|imread|connect|.*File$|system$|chdir"
 )
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 #: What holds no state of its own, or is never met by two names.
 _STATELESS = (tuple, frozenset, type, types.FunctionType, types.ModuleType)
 _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType, types.BuiltinFunctionType)
@@ -117,7 +117,7 @@ class _Reach:
         waiting = list(roots)
         while waiting and len(self.seen) < _MOST:
             value = waiting.pop()
-            if isinstance(value, (*_PLAIN, *_DESCRIPTORS)) or value is MISSING:
+            if isinstance(value, (*PLAIN, *_DESCRIPTORS)) or value is MISSING:
                 continue
             if id(value) not in self.seen:
                 self.seen[id(value)] = value
@@ -166,7 +166,7 @@ def _reach(found: ReachableObjects, shared: SharedParts) -> _Reach | None:
     for owner in owners.values():
         parts, classes = parts_of(owner), type(owner).__mro__
         values = [p[n] for p in (parts, *map(vars, classes)) for n in attributes & p.keys()]
-        allowed = [v for v in values if isinstance(v, _PLAIN)]
+        allowed = [v for v in values if isinstance(v, PLAIN)]
         allowed += [parts[n] for n in attributes & parts.keys() if isinstance(parts[n], CONTAINERS)]
         if len(allowed) < len(values) or _in_library(owner, attributes, found.attributes):
             return None

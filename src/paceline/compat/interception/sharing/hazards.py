@@ -87,8 +87,9 @@ def why_in_order(found: ReachableObjects) -> tuple[str | None, Gates | None]:
     why: str | None = None
     shared, known = SharedParts(), True
     for user in found.functions:
-        names = list(rebound(user))
-        shared.rebound.update(name.strip("'") for name in names)
+        bound = list(rebound(user))
+        shared.rebound.update(bound)
+        names = list(map(repr, bound))
         for what in changed(user):
             names.append(what)
             known = shared.add(user, what) and known

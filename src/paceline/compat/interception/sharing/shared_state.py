@@ -19,7 +19,8 @@ from paceline.pack.callbacks.reachable import ReachableObjects, is_of_user, part
 _MOST, _DEEPEST = 1000, 4
 #: Bytes of an array whose contents are compared each time, at most.
 _SMALL = 1 << 16
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+#: Kinds of values that hold nothing else.
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 class SharedState:
@@ -66,7 +67,7 @@ class SharedState:
 
     def _of(self, value: Any, depth: int) -> Any:
         """A value that is equal for equal states."""
-        if isinstance(value, _PLAIN):
+        if isinstance(value, PLAIN):
             return type(value), repr(value)
         if not self._noted:
             self._kept.append(value)
